@@ -1,0 +1,108 @@
+"""The library's calls: `from degarble import check`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from degarble.checkpoint.interface import Source
+from degarble.diagnosis import diagnose
+from degarble.errors import DegarbleError, TargetError, UsageError
+from degarble.evidence import Evidence, Settings
+from degarble.registry import Level, rules
+from degarble.report.interface import Report, Target
+from degarble.runner import Outcome, run, select
+from degarble.target import open_target
+
+
+def check(
+    target: str | os.PathLike[str],
+    *,
+    reference: str | os.PathLike[str] | None = None,
+    level: str = "content",
+    engine: str | None = None,
+    tensor_parallel: int | None = None,
+    expert_parallel: int | None = None,
+    dtype: str | None = None,
+    select_rules: Sequence[str] = (),
+    ignore_rules: Sequence[str] = (),
+    known_issues: str | None = None,
+) -> Report:
+    """Check a checkpoint: a folder, a `.safetensors` or `.gguf` file, or `hf:org/name[@revision]`.
+
+    `reference` is a healthy copy to compare with. `engine` is a name with an optional version, `vllm@0.11.0`.
+    Never raises for what is wrong with the target: that is in the report. Raises UsageError for a call that makes no
+    sense (unknown rule, unknown level or engine).
+    """
+    settings = _settings(level, engine, tensor_parallel, expert_parallel, dtype, known_issues)
+    chosen = select(select_rules, ignore_rules, rules())
+    path = os.fspath(target)
+    try:
+        source = open_target(target)
+        healthy = None if reference is None else Evidence(open_target(reference), settings)
+    except TargetError as error:
+        return Report(target=Target(path=path, kind="unknown"), failure=str(error))
+    return check_source(source, settings, healthy, [rule.id for rule in chosen])
+
+
+def check_source(
+    source: Source,
+    settings: Settings | None = None,
+    reference: Evidence | None = None,
+    chosen: Sequence[str] | None = None,
+) -> Report:
+    """Check an opened source; what `check`, the tests and `fix` share."""
+    evidence = Evidence(source, settings or Settings(), reference)
+    table = rules()
+    selected = [table[rule] for rule in (table if chosen is None else chosen)]
+    try:
+        results = run(evidence, selected)
+    except DegarbleError as error:
+        return Report(target=Target(path=source.path, kind=source.kind), failure=str(error))
+    evidence.find("refused_files")
+    findings = [finding for result in results for finding in result.findings]
+    diagnosis = diagnose(findings, {rule.id: rule.symptom_of for rule in table.values()})
+    ran = any(result.outcome in (Outcome.OK, Outcome.FINDINGS) for result in results)
+    return Report(
+        target=Target(path=source.path, kind=source.kind, formats=stored_formats(evidence)),
+        findings=diagnosis.findings,
+        causes=diagnosis.causes,
+        results=tuple(results),
+        unjudged=dict(evidence.coverage.unjudged),
+        failure=None if ran or any(r.outcome is Outcome.CRASHED for r in results) else "nothing could be checked",
+    )
+
+
+def stored_formats(evidence: Evidence) -> tuple[str, ...]:
+    """Labels of the weight formats found, `gptq-int4`; plain weights only where there is nothing else."""
+    modules = evidence.find("modules")
+    labels: dict[str, None] = {}
+    for example, _ in modules.classes() if modules is not None else ():
+        form = example.form
+        if form.is_quantized:
+            bits = f"-{form.scheme.type or 'int'}{form.scheme.num_bits}" if form.scheme and form.scheme.num_bits else ""
+            labels[form.format + bits] = None
+    if not labels and modules:
+        dtypes = {m.payload.dtype.removeprefix("GGUF:").lower() for m in modules.linears() if m.payload is not None}
+        labels = dict.fromkeys(f"plain-{dtype}" for dtype in sorted(dtypes))
+    return tuple(labels)
+
+
+def _settings(
+    level: str, engine: str | None, tp: int | None, ep: int | None, dtype: str | None, known_issues: str | None
+) -> Settings:
+    if level not in ("header", "content"):
+        raise UsageError(f"--level {level!r}: header or content")
+    name, _, version = (engine or "").partition("@")
+    for what, degree in (("--tp", tp), ("--ep", ep)):
+        if degree is not None and not 1 <= degree <= 4096:
+            raise UsageError(f"{what} {degree}: a number of ranks from 1 to 4096")
+    return Settings(
+        level=Level(level),
+        engine=name.lower() or None,
+        engine_version=version or None,
+        tensor_parallel=tp,
+        expert_parallel=ep,
+        dtype=dtype,
+        known_issues=known_issues,
+    )

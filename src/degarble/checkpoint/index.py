@@ -1,0 +1,57 @@
+"""`model.safetensors.index.json`: which shard holds which tensor. Names in it are not trusted as paths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from degarble.checkpoint.json_file import JsonFile
+from degarble.errors import MalformedFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardIndex:
+    """The index of one checkpoint."""
+
+    file: str
+    weight_map: Mapping[str, str]
+    """Tensor -> shard, only entries whose shard is a safe name."""
+    unsafe: Mapping[str, str]
+    """Tensor -> shard name that leads out of the folder; never opened."""
+    total_size: int | None
+
+    @property
+    def shards(self) -> tuple[str, ...]:
+        """Shard names in order of first mention."""
+        return tuple(dict.fromkeys(self.weight_map.values()))
+
+
+def read_index(file: JsonFile) -> ShardIndex:
+    """Judge a parsed index. Raises MalformedFile if it is no index at all."""
+    value = file.object()
+    mapping = value.get("weight_map")
+    if not isinstance(mapping, dict):
+        raise MalformedFile(file.name, "weight_map", "an object: tensor name -> shard file", _kind(mapping))
+    for name, shard in mapping.items():
+        if not isinstance(shard, str):
+            raise MalformedFile(file.name, f"weight_map.{name}", "a shard file name", _kind(shard))
+    metadata = value.get("metadata")
+    total = metadata.get("total_size") if isinstance(metadata, dict) else None
+    safe = {shard: is_plain_name(shard) for shard in set(mapping.values())}
+    return ShardIndex(
+        file=file.name,
+        weight_map={name: shard for name, shard in mapping.items() if safe[shard]},
+        unsafe={name: shard for name, shard in mapping.items() if not safe[shard]},
+        total_size=total if isinstance(total, int) and not isinstance(total, bool) else None,
+    )
+
+
+def is_plain_name(name: str) -> bool:
+    """A name that stays in the folder: relative, no `..`, no drive, no control characters, not empty."""
+    if not name or "\\" in name or ":" in name or name.startswith("/") or len(name) > 1024:
+        return False
+    return all(part not in ("", ".", "..") for part in name.split("/")) and name.isprintable()
+
+
+def _kind(value: object) -> str:
+    return "nothing" if value is None else f"a JSON {type(value).__name__}"

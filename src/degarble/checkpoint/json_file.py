@@ -1,0 +1,77 @@
+"""Small JSON files: size and depth bounded, duplicate keys seen, never an exception but MalformedFile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from degarble.checkpoint.interface import MAX_SMALL_FILE_BYTES, Source
+from degarble.errors import MalformedFile, TargetError
+
+MAX_JSON_DEPTH = 100
+"""Deeper nesting than any configuration has; guards every later recursion."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonFile:
+    """A file that was there: its value, or why it has none."""
+
+    name: str
+    value: Any = None
+    problem: MalformedFile | None = None
+
+    def object(self) -> dict[str, Any]:
+        """The value as an object. Raises MalformedFile if it is not one, or unreadable."""
+        if self.problem is not None:
+            raise self.problem
+        if not isinstance(self.value, dict):
+            raise MalformedFile(self.name, "byte 0", "a JSON object", f"a JSON {type(self.value).__name__}")
+        return self.value
+
+
+def read_json(source: Source, name: str) -> JsonFile:
+    """Read one JSON file of a checkpoint. What is wrong with it is in `problem`."""
+    try:
+        size = source.files()[name]
+        if size > MAX_SMALL_FILE_BYTES:
+            raise MalformedFile(name, "size", f"at most {MAX_SMALL_FILE_BYTES} bytes", f"{size} bytes")
+        return JsonFile(name=name, value=parse_json(source.read(name), name))
+    except MalformedFile as problem:
+        return JsonFile(name=name, problem=problem)
+    except TargetError as error:
+        return JsonFile(name=name, problem=MalformedFile(name, "byte 0", "a readable file", str(error)))
+
+
+def parse_json(raw: bytes, name: str) -> Any:
+    """Decode strictly (UTF-8, RFC 8259). Raises MalformedFile."""
+    if raw[:3] == b"\xef\xbb\xbf":
+        raise MalformedFile(name, "byte 0", "JSON in UTF-8", "a byte order mark, which most readers refuse")
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise MalformedFile(name, "byte 0", "valid JSON", str(error)) from None
+    except RecursionError:
+        raise MalformedFile(name, "byte 0", f"at most {MAX_JSON_DEPTH} levels", "deeper nesting") from None
+    if _too_deep(value):
+        raise MalformedFile(name, "byte 0", f"at most {MAX_JSON_DEPTH} levels", "deeper nesting")
+    return value
+
+
+def _too_deep(value: Any) -> bool:
+    """Walk level by level, without recursion; large flat arrays of scalars cost one look."""
+    level = [value]
+    for _ in range(MAX_JSON_DEPTH):
+        level = [child for item in level for child in _containers(item)]
+        if not level:
+            return False
+    return True
+
+
+def _containers(item: Any) -> list[Any]:
+    if isinstance(item, dict):
+        return [child for child in item.values() if isinstance(child, dict | list)]
+    if isinstance(item, list):
+        return [child for child in item if isinstance(child, dict | list)]
+    return []

@@ -1,0 +1,71 @@
+"""From a TensorInfo to an array: memory-mapped where the source is local, read otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from degarble.checkpoint.interface import Source, TensorInfo
+from degarble.errors import MalformedFile
+
+Array = NDArray[Any]
+
+DTYPES: Mapping[str, np.dtype[Any]] = {
+    "BOOL": np.dtype(np.bool_),
+    "U8": np.dtype(np.uint8),
+    "I8": np.dtype(np.int8),
+    "I16": np.dtype("<i2"),
+    "U16": np.dtype("<u2"),
+    "I32": np.dtype("<i4"),
+    "U32": np.dtype("<u4"),
+    "I64": np.dtype("<i8"),
+    "U64": np.dtype("<u8"),
+    "F16": np.dtype("<f2"),
+    "F32": np.dtype("<f4"),
+    "F64": np.dtype("<f8"),
+    "C64": np.dtype("<c8"),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
+    "F8_E4M3FNUZ": np.dtype(ml_dtypes.float8_e4m3fnuz),
+    "F8_E5M2FNUZ": np.dtype(ml_dtypes.float8_e5m2fnuz),
+    "F8_E8M0": np.dtype(ml_dtypes.float8_e8m0fnu),
+}
+"""safetensors dtype -> numpy. Sub-byte types have no numpy form and are read as bytes by their format."""
+
+
+class TensorReader:
+    """Gives arrays of stored tensors; keeps one memory map per file."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._maps: dict[str, Array] = {}
+
+    def raw(self, info: TensorInfo) -> Array:
+        """The stored bytes, [nbytes] uint8. Raises MalformedFile if the file is too short."""
+        data = self._bytes(info)
+        if data.size != info.nbytes:
+            short = info.nbytes - data.size
+            raise MalformedFile(info.file, info.name, f"{info.nbytes} bytes", f"{data.size}", missing_bytes=short)
+        return data
+
+    def read(self, info: TensorInfo) -> Array:
+        """The tensor in its own dtype and shape; never a copy for local files."""
+        dtype = DTYPES.get(info.dtype)
+        if dtype is None:
+            raise MalformedFile(info.file, info.name, "a dtype that numpy can hold", info.dtype)
+        return self.raw(info).view(dtype).reshape(info.shape)
+
+    def _bytes(self, info: TensorInfo) -> Array:
+        path = getattr(self._source, "local_path", None)
+        if path is None:
+            return np.frombuffer(self._source.read(info.file, info.start, info.nbytes), np.uint8)
+        if info.file not in self._maps:
+            if self._source.files()[info.file] == 0:
+                return np.empty(0, np.uint8)
+            self._maps[info.file] = np.memmap(path(info.file), np.uint8, "r")
+        return self._maps[info.file][info.start : info.end]

@@ -1,0 +1,70 @@
+"""Puts the commands together and turns every way of ending into a status: 0, 1 or 2, and never a traceback."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+import typer
+
+from degarble.cli import check, demo, explain, inject, rules, schema
+from degarble.cli.output import wants_json, write_failure
+from degarble.errors import DegarbleError
+
+app = typer.Typer(
+    name="degarble",
+    help="Finds out why a quantised LLM talks garbage.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+for command in (check, explain, rules, schema, inject, demo):
+    command.register(app)
+
+
+@app.callback()
+def main(
+    version: bool = typer.Option(False, "--version", "-V", help="Print the version.", is_eager=True),
+) -> None:
+    """Finds out why a quantised LLM talks garbage."""
+    if version:
+        from degarble.version import __version__
+
+        typer.echo(f"degarble {__version__}")
+        raise typer.Exit
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line. Everything unexpected is status 2, with one JSON document if that was asked for."""
+    gc.set_threshold(200_000)  # one short-lived process over 100,000 small objects: collecting them gains nothing
+    try:
+        status = app(args=list(arguments), prog_name="degarble", standalone_mode=False)
+        return status if isinstance(status, int) else 0
+    except click.exceptions.NoArgsIsHelpError as usage:
+        typer.echo(usage.format_message())
+        return 0
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        return _fail(arguments, "interrupted")
+    except click.ClickException as usage:
+        return _fail(arguments, usage.format_message())
+    except DegarbleError as error:
+        return _fail(arguments, str(error))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 2
+    except Exception as error:  # the last line of defence: our bug must not look like a finding
+        return _fail(arguments, f"degarble failed, which is a bug of ours: {type(error).__name__}: {error}", bug=True)
+
+
+def _fail(arguments: Sequence[str], message: str, *, bug: bool = False) -> int:
+    if bug and "-v" in arguments:
+        import traceback
+
+        traceback.print_exc()
+    write_failure(message, as_json=wants_json(arguments))
+    return 2

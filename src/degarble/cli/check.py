@@ -1,0 +1,70 @@
+"""`degarble check`: the main job."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Annotated
+
+import typer
+
+from degarble.cli.output import write_failure, write_text
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("check")(check)
+
+
+def check(
+    target: Annotated[str, typer.Argument(help="Folder, .safetensors or .gguf file, or hf:org/name[@revision].")],
+    reference: Annotated[
+        str | None, typer.Option("--reference", help="A healthy copy to compare with.", metavar="DIR")
+    ] = None,
+    level: Annotated[str, typer.Option(help="header: headers and small files only; content: values too.")] = "content",
+    engine: Annotated[
+        str | None, typer.Option(help="Judge for one engine: vllm, sglang, transformers … [@VERSION].")
+    ] = None,
+    tp: Annotated[int | None, typer.Option("--tp", help="Tensor-parallel degree.")] = None,
+    ep: Annotated[int | None, typer.Option("--ep", help="Expert-parallel degree.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="The dtype it is served in.")] = None,
+    select: Annotated[list[str] | None, typer.Option(help="Only these rules (id or prefix, comma or repeated).")] = None,
+    ignore: Annotated[list[str] | None, typer.Option(help="Not these rules.")] = None,
+    known_issues: Annotated[str | None, typer.Option(help="A newer known-issues file.", metavar="FILE")] = None,
+    fail_on: Annotated[str, typer.Option(help="error, warning, info or partial: what makes the status 1.")] = "error",
+    format: Annotated[str, typer.Option("--format", help="Report format: text, json.")] = "text",
+    output: Annotated[str | None, typer.Option("--output", "-o", help="Write the report there.", metavar="FILE")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only causes, one line each.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also notes, skips and their reasons.")] = False,
+) -> int:
+    """Find what is wrong with a checkpoint, from its headers, small files and values, without a GPU."""
+    from degarble import api
+    from degarble.errors import UsageError
+    from degarble.report.interface import FAIL_ON
+    from degarble.report.writers import writer
+
+    if fail_on not in FAIL_ON:
+        raise UsageError(f"--fail-on {fail_on!r}: one of {', '.join(FAIL_ON)}")
+    render = writer(format)
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.WARNING, stream=sys.stderr)
+    report = api.check(
+        target,
+        reference=reference,
+        level=level,
+        engine=engine,
+        tensor_parallel=tp,
+        expert_parallel=ep,
+        dtype=dtype,
+        select_rules=_split(select),
+        ignore_rules=_split(ignore),
+        known_issues=known_issues,
+    )
+    colour = output is None and sys.stdout.isatty()
+    write_text(render(report, detail=-1 if quiet else int(verbose), colour=colour), output)
+    if report.failure is not None and format != "text":
+        write_failure(report.failure, as_json=False)
+    return report.exit_code(fail_on)
+
+
+def _split(values: list[str] | None) -> list[str]:
+    return [part.strip() for value in values or [] for part in value.split(",") if part.strip()]

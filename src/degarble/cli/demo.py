@@ -1,0 +1,39 @@
+"""`degarble demo`: see it work before reading anything."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("demo")(demo)
+
+
+def demo(
+    model: Annotated[str | None, typer.Option("--model", help="Your own checkpoint instead.", metavar="DIR")] = None,
+    fault: Annotated[str, typer.Option(help="The fault to plant: a name or a rule id.")] = "scale-missing",
+    seed: Annotated[int, typer.Option(help="Chooses the place.")] = 0,
+    format: Annotated[str, typer.Option("--format", help="text, or json for the report after planting.")] = "text",
+) -> int:
+    """A healthy model, a planted fault, a named cause. Nothing is written to disk."""
+    from degarble.demo import demonstrate
+    from degarble.report.text import render
+
+    shown = demonstrate(model, fault, seed)
+    if format == "json":
+        from degarble.report.json import render as render_json
+
+        sys.stdout.write(render_json(shown.after))
+        return 0 if shown.is_named else 1
+    colour = sys.stdout.isatty()
+    say = sys.stdout.write
+    say("1. A healthy checkpoint, made by the field's own tool:\n\n" if model is None else "1. Your checkpoint:\n\n")
+    say(render(shown.before, colour=colour))
+    say(f"\n2. One fault is planted ({shown.fault}): {shown.summary}\n   at {shown.place.name()}\n\n")
+    say("3. What degarble says:\n\n" + render(shown.after, colour=colour))
+    say("\n" + ("The planted fault is the first cause.\n" if shown.is_named else "The planted fault was NOT named first.\n"))
+    return 0 if shown.is_named else 1

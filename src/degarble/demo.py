@@ -1,0 +1,53 @@
+"""The two-minute demonstration: a healthy checkpoint, one planted fault, and its name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+
+from degarble.api import check_source
+from degarble.checkpoint.interface import Source
+from degarble.checkpoint.workspace import Workspace
+from degarble.evidence import Evidence, Settings
+from degarble.finding import Location
+from degarble.injection import find_fault, plant
+from degarble.report.interface import Report
+from degarble.target import open_target
+
+DEFAULT_FAULT = "scale-missing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demonstration:
+    """What happened."""
+
+    source: Source
+    fault: str
+    summary: str
+    place: Location
+    before: Report
+    after: Report
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the planted fault came out as the first cause."""
+        return bool(self.after.causes) and self.after.causes[0].finding.rule == find_fault(self.fault).rule
+
+
+def demonstrate(model: str | None = None, fault: str = DEFAULT_FAULT, seed: int = 0) -> Demonstration:
+    """Check a healthy model, plant a fault in a view of it, check again. Nothing is written to disk."""
+    if model is not None:
+        return _demonstrate(open_target(model), fault, seed)
+    with as_file(files("degarble.data") / "demo") as folder:
+        return _demonstrate(open_target(folder), fault, seed)
+
+
+def _demonstrate(source: Source, fault: str, seed: int) -> Demonstration:
+    chosen = find_fault(fault)
+    workspace = Workspace(source)
+    before = check_source(source)
+    place = plant(chosen, workspace, Evidence(source, Settings()), seed)
+    after = check_source(workspace.source())
+    return Demonstration(
+        source=source, fault=chosen.name, summary=chosen.summary, place=place, before=before, after=after
+    )

@@ -1,0 +1,1 @@
+"""What serving engines do with a checkpoint: skip-list readings, kernel limits, shard degrees, known issues."""

@@ -1,0 +1,52 @@
+"""Every exception that leaves degarble, as one tree.
+
+DegarbleError                      anything a caller may want to catch
+├── UsageError                     the command or call cannot be understood: wrong path, unknown rule id
+├── TargetError                    the target cannot be read at all, so nothing can be judged
+│   └── HubError                   a hub file could not be fetched
+├── MalformedFile                  one file breaks its own format; carries file, place, expected and found
+└── EvidenceMissing                an input that a check asks for was not given or does not apply
+    └── EvidenceUnjudged           it was given, and cannot be judged: the report becomes *partial*
+"""
+
+from __future__ import annotations
+
+
+class DegarbleError(Exception):
+    """Base of all errors that degarble raises on purpose."""
+
+
+class UsageError(DegarbleError):
+    """The caller asked for something that does not exist or cannot be combined."""
+
+
+class TargetError(DegarbleError):
+    """Nothing of the target can be read."""
+
+
+class HubError(TargetError):
+    """A file of a hub repository could not be fetched."""
+
+
+class MalformedFile(DegarbleError):
+    """A file contradicts its own format.
+
+    `place` is a byte offset, a JSON key or a tensor name, whatever leads a reader to the spot.
+    """
+
+    def __init__(self, file: str, place: str, expected: str, found: str, *, missing_bytes: int = 0) -> None:
+        super().__init__(f"{file}: {place}: expected {expected}, found {found}")
+        self.file = file
+        self.place = place
+        self.expected = expected
+        self.found = found
+        self.missing_bytes = missing_bytes
+        """How many bytes the file is short of what it promises; 0 when length is not the fault."""
+
+
+class EvidenceMissing(DegarbleError):
+    """A check's input is absent; the check is skipped with this reason."""
+
+
+class EvidenceUnjudged(EvidenceMissing):
+    """A check's input was given and cannot be judged, so the report may not say `ok`."""

@@ -1,0 +1,172 @@
+"""Evidence about modules: every tensor grouped into StoredModules, each with the form its headers prove.
+
+Forms are worked out once per distinct set of headers: a checkpoint of 46,000 expert linears has about thirty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from degarble.architectures.canonical import Prefix, canonical_name, template_of
+from degarble.architectures.gguf_names import gguf_canonical
+from degarble.architectures.interface import Architecture
+from degarble.checkpoint.interface import TensorInfo
+from degarble.checkpoint.tensor_data import TensorReader
+from degarble.evidence.store import provides
+from degarble.formats.detect import detect
+from degarble.formats.interface import Form, StoredModule, WeightFormat
+from degarble.formats.scheme import Scheme
+from degarble.formats.split import group_by_module
+from degarble.formats.split import kv_scales as split_kv_scales
+from degarble.methods.interface import Declaration
+
+Parts = dict[str, TensorInfo]
+PeerClass = tuple[str, Form]
+"""Modules that differ only in layer and expert number, and have equal headers."""
+
+
+class Modules(Mapping[str, StoredModule]):
+    """All modules by their name on disk, and grouped into classes of equals."""
+
+    def __init__(self, modules: Mapping[str, StoredModule]) -> None:
+        self._modules = dict(modules)
+        self._classes: dict[tuple[str, int], list[StoredModule]] = {}
+        for module in self._modules.values():
+            self._classes.setdefault((module.template, id(module.form)), []).append(module)
+        self.by_canonical = {module.canonical: module for module in self._modules.values() if module.canonical}
+
+    def __getitem__(self, name: str) -> StoredModule:
+        return self._modules[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def classes(self) -> Iterator[tuple[StoredModule, list[StoredModule]]]:
+        """One example and all members, for every class of modules with equal template and headers."""
+        for members in self._classes.values():
+            yield members[0], members
+
+    def linears(self) -> Iterator[StoredModule]:
+        """Modules that hold a linear weight of the text model, quantised or not."""
+        return (module for module in self._modules.values() if module.kind in ("linear", "router", "head"))
+
+
+@provides("modules")
+def modules(
+    groups: Mapping[str, Parts],
+    names: Mapping[str, str | None],
+    reader: TensorReader,
+    architecture: Architecture | None = None,
+    declaration: Declaration | None = None,
+) -> Modules:
+    """Group tensors and judge each distinct set of headers once."""
+    lookup = Lookup(architecture, declaration)
+    found: dict[str, StoredModule] = {}
+    for name, parts in groups.items():
+        canonical = names.get(name)
+        template, layer, expert = template_of(canonical or name)
+        kind, fmt, form = lookup.judge(name, canonical, template, layer, parts)
+        found[name] = StoredModule(
+            name=name,
+            canonical=canonical,
+            template=template,
+            layer=layer,
+            expert=expert,
+            kind=kind,
+            parts=parts,
+            form=form,
+            format=fmt,
+            reader=reader,
+        )
+    return Modules(found)
+
+
+@provides("groups")
+def groups(tensors: Mapping[str, TensorInfo]) -> Mapping[str, Parts]:
+    """Tensors grouped by module: module -> suffix -> tensor."""
+    return group_by_module(tensors)
+
+
+@provides("names")
+def names(groups: Mapping[str, Parts], prefix: Prefix, is_gguf: bool) -> Mapping[str, str | None]:
+    """Module name on disk -> canonical name; None for other towers and, in GGUF, for names nobody knows."""
+    found: dict[str, str | None] = {}
+    for module, parts in groups.items():
+        if not is_gguf:
+            found[module] = canonical_name(module + ".", prefix)
+            found[module] = found[module][:-1] if found[module] else None
+            continue
+        suffix = next(iter(parts))
+        full = gguf_canonical(f"{module}.{suffix}" if suffix else module)
+        found[module] = full.removesuffix("." + suffix) if full else None
+    return found
+
+
+@provides("is_gguf")
+def is_gguf(shards: Mapping[str, object]) -> bool:
+    """Whether the weights are GGUF."""
+    return any(name.endswith(".gguf") for name in shards)
+
+
+class Lookup:
+    """Judges headers, remembering every distinct case."""
+
+    def __init__(self, architecture: Architecture | None, declaration: Declaration | None) -> None:
+        self._architecture = architecture
+        self._declaration = declaration
+        self._forms: dict[object, tuple[WeightFormat, Form, Scheme | None]] = {}
+        self._expected: dict[tuple[str, int | None], tuple[str, tuple[int, ...] | None]] = {}
+
+    def judge(
+        self, name: str, canonical: str | None, template: str, layer: int | None, parts: Parts
+    ) -> tuple[str, WeightFormat, Form]:
+        """Kind, format and form of one module."""
+        kind, expected = self._role(canonical, template, layer)
+        declared = self._declaration.scheme_for(name) if self._declaration is not None and kind != "norm" else None
+        headers = tuple([(suffix, info.dtype, info.shape) for suffix, info in parts.items()])
+        key = (headers, id(declared), expected)
+        known = self._forms.get(key)
+        if known is None:
+            fmt, form = detect(parts, declared, expected)
+            known = self._forms[key] = (fmt, form, declared)  # holds `declared`, so that its id stays its own
+        return kind, known[0], known[1]
+
+    def _role(self, canonical: str | None, template: str, layer: int | None) -> tuple[str, tuple[int, ...] | None]:
+        key = (template, layer)
+        if key not in self._expected:
+            self._expected[key] = self._role_of(canonical)
+        return self._expected[key]
+
+    def _role_of(self, canonical: str | None) -> tuple[str, tuple[int, ...] | None]:
+        if canonical is None:
+            return "unknown", None
+        if self._architecture is not None:
+            parameter = self._architecture.match(canonical + ".weight") or self._architecture.match(canonical)
+            if parameter is not None:
+                return parameter.kind, parameter.shape if parameter.dims else None
+        return kind_by_name(canonical), None
+
+
+def kind_by_name(name: str) -> str:
+    """The usual endings, for families that are not known."""
+    last = name.rpartition(".")[2]
+    if last == "lm_head" or last == "output":
+        return "head"
+    if last.startswith("embed") or last in ("wte", "token_embd"):
+        return "embedding"
+    if "norm" in last or last.startswith("ln_"):
+        return "norm"
+    if last in ("gate", "router"):
+        return "router"
+    if last.endswith(("_proj", "_proj_with_mqa", "qkv", "fc1", "fc2", "w1", "w2", "w3", "dense")):
+        return "linear"
+    return "other"
+
+
+@provides("kv_scales")
+def kv_scales(tensors: Mapping[str, TensorInfo]) -> Mapping[str, str]:
+    """Tensor -> which scale of the KV cache it is."""
+    return split_kv_scales(tensors)

@@ -1,0 +1,1 @@
+"""How each quantisation method spells itself in config files: one file a method."""

@@ -1,0 +1,172 @@
+"""`@check`, and the walk over `degarble.checks` that finds every check: there is no list to edit."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from types import ModuleType
+
+from degarble.finding import Confidence, Finding, Severity
+
+CheckFunction = Callable[..., Iterable[Finding]]
+
+SECTIONS = {
+    "looks_for": "What it looks for",
+    "story": "Why output turns to garbage",
+    "predicts": "What you will see",
+    "lookalikes": "How to tell it from its look-alikes",
+    "confirm": "How to confirm",
+    "repair": "How to repair it",
+    "references": "References",
+}
+"""The headings of a rule's page, by the name code uses for them."""
+
+RULE_ID = re.compile(r"(CKP|CFG|QNT|WGT|NUM|TOK|TPL|KVC|ENG|RUN|DIV)[1-9]\d\d\Z")
+
+
+class Level(StrEnum):
+    """What a check must read: headers and small files, tensor bytes, or a healthy copy."""
+
+    HEADER = "header"
+    CONTENT = "content"
+    REFERENCE = "reference"
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One evidence a function asks for by parameter name; optional if the parameter has a default."""
+
+    name: str
+    optional: bool
+
+
+def needs_of(function: Callable[..., object]) -> tuple[Need, ...]:
+    """What a check or provider asks for."""
+    parameters = inspect.signature(function).parameters.values()
+    return tuple(Need(p.name, p.default is not inspect.Parameter.empty) for p in parameters)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One decorated function. A rule may have several; they share the rule's id and name."""
+
+    rule: str
+    name: str
+    function: CheckFunction
+    needs: tuple[Need, ...]
+    severity: Severity
+    confidence: Confidence
+    level: Level
+    requires: tuple[str, ...]
+    symptom_of: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A rule as users see it: the sum of its checks and the page of the first one."""
+
+    id: str
+    name: str
+    summary: str
+    page: str
+    severity: Severity
+    level: Level
+    checks: tuple[Check, ...]
+
+    @property
+    def requires(self) -> frozenset[str]:
+        """Rules that must not have failed for this one to run."""
+        return frozenset(rule for check in self.checks for rule in check.requires)
+
+    @property
+    def symptom_of(self) -> frozenset[str]:
+        """Rules whose finding at the same place explains this one."""
+        return frozenset(rule for check in self.checks for rule in check.symptom_of)
+
+    def section(self, key: str) -> str:
+        """The text under one heading of the page, as a single paragraph block; '' if absent."""
+        return self._sections().get(SECTIONS[key], "")
+
+    def _sections(self) -> dict[str, str]:
+        parts = re.split(r"^## (.+)$", self.page, flags=re.MULTILINE)
+        return {title.strip(): text.strip() for title, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def check(
+    rule: str,
+    *,
+    severity: Severity = Severity.ERROR,
+    confidence: Confidence = Confidence.PROVEN,
+    level: Level = Level.HEADER,
+    requires: tuple[str, ...] = (),
+    symptom_of: tuple[str, ...] = (),
+) -> Callable[[CheckFunction], CheckFunction]:
+    """Mark a function as the check of `rule`; its parameters name the evidence it needs."""
+    if not RULE_ID.match(rule):
+        raise ValueError(f"{rule!r} is not a rule id such as CKP101")
+
+    def mark(function: CheckFunction) -> CheckFunction:
+        facts = Check(
+            rule=rule,
+            name=function.__name__.replace("_", "-"),
+            function=function,
+            needs=needs_of(function),
+            severity=severity,
+            confidence=confidence,
+            level=level,
+            requires=requires,
+            symptom_of=symptom_of,
+        )
+        function.__dict__["degarble_check"] = facts
+        return function
+
+    return mark
+
+
+def walk(package: ModuleType) -> Iterator[ModuleType]:
+    """Import every module below `package`, in name order."""
+    for entry in sorted(pkgutil.walk_packages(package.__path__, package.__name__ + "."), key=lambda e: e.name):
+        yield importlib.import_module(entry.name)
+
+
+@cache
+def rules() -> dict[str, Rule]:
+    """Every rule there is, by id. Raises ValueError if two files claim one id."""
+    import degarble.checks as package
+
+    found: dict[str, Rule] = {}
+    for module in walk(package):
+        marked = [fn.__dict__["degarble_check"] for fn in vars(module).values() if _is_check(fn, module)]
+        for rule in sorted({facts.rule for facts in marked}):
+            if rule in found:
+                raise ValueError(f"{rule} is defined in {module.__name__} and elsewhere")
+            found[rule] = _rule(rule, [facts for facts in marked if facts.rule == rule])
+    return dict(sorted(found.items(), key=lambda item: item[0]))
+
+
+def _is_check(candidate: object, module: ModuleType) -> bool:
+    return (
+        inspect.isfunction(candidate)
+        and candidate.__module__ == module.__name__
+        and "degarble_check" in candidate.__dict__
+    )
+
+
+def _rule(rule: str, checks: list[Check]) -> Rule:
+    first = checks[0]
+    page = inspect.cleandoc(first.function.__doc__ or "")
+    return Rule(
+        id=rule,
+        name=first.name,
+        summary=page.split("\n\n", 1)[0].replace("\n", " "),
+        page=page,
+        severity=min((facts.severity for facts in checks), key=lambda s: s.rank),
+        level=first.level,
+        checks=tuple(checks),
+    )

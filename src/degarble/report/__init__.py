@@ -1,0 +1,1 @@
+"""The report object and its writers, one file each."""
