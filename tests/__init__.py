@@ -1,0 +1,1 @@
+"""Tests, in the tree of src/degarble."""

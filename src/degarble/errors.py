@@ -7,6 +7,7 @@ DegarbleError                      anything a caller may want to catch
 ├── MalformedFile                  one file breaks its own format; carries file, place, expected and found
 └── EvidenceMissing                an input that a check asks for was not given or does not apply
     └── EvidenceUnjudged           it was given, and cannot be judged: the report becomes *partial*
+        └── MissingExtra           … because an optional package is not installed
 """
 
 from __future__ import annotations
@@ -50,3 +51,24 @@ class EvidenceMissing(DegarbleError):
 
 class EvidenceUnjudged(EvidenceMissing):
     """A check's input was given and cannot be judged, so the report may not say `ok`."""
+
+
+class MissingExtra(EvidenceUnjudged):
+    """An optional dependency that reads this input is not installed."""
+
+    def __init__(self, error: ModuleNotFoundError) -> None:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        hint = f"pip install 'degarble[{extra}]'" if extra else "install it"
+        super().__init__(f"needs the package {error.name!r}, which is not installed: {hint}")
+
+
+EXTRAS = {
+    "sentencepiece": "sentencepiece",
+    "huggingface_hub": "hub",
+    "yaml": "recipes",
+    "torch": "engine",
+    "transformers": "engine",
+    "safetensors": "engine",
+    "accelerate": "engine",
+}
+"""Package -> the extra that brings it."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from degarble.errors import EvidenceMissing, EvidenceUnjudged, UsageError
+from degarble.errors import EvidenceMissing, EvidenceUnjudged, MissingExtra, UsageError
 from degarble.evidence.store import Evidence, Settings
 from degarble.finding import Finding, Severity, fold
 from degarble.registry import Check, Level, Rule
@@ -92,9 +92,9 @@ def _run_rule(
                 findings += _run_check(facts, rule, evidence)
                 ran = True
             except EvidenceMissing as missing:
-                reason = str(missing)
-                if isinstance(missing, EvidenceUnjudged):
-                    evidence.coverage.add(reason, f"{rule.id} could not judge it")
+                reason = _skipped(missing, rule, evidence)
+            except ModuleNotFoundError as error:
+                reason = _skipped(MissingExtra(error), rule, evidence)
             except Exception as error:
                 log.debug("%s crashed\n%s", rule.id, traceback.format_exc())
                 crash = f"{type(error).__name__}: {error} ({_where(error)})"
@@ -108,6 +108,13 @@ def _run_rule(
     if ran:
         return RuleResult(rule=rule.id, outcome=Outcome.OK)
     return RuleResult(rule=rule.id, outcome=Outcome.SKIPPED, reason="; ".join(reasons))
+
+
+def _skipped(missing: EvidenceMissing, rule: Rule, evidence: Evidence) -> str:
+    """The reason of a skip; what was given and could not be judged keeps the report from saying `ok`."""
+    if isinstance(missing, EvidenceUnjudged):
+        evidence.coverage.add(str(missing), f"{rule.id} could not judge it")
+    return str(missing)
 
 
 def _blocked(facts: Check, results: Mapping[str, RuleResult], settings: Settings) -> str | None:

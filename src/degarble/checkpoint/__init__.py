@@ -1,0 +1,1 @@
+"""Reading and editing what is on disk."""

@@ -18,12 +18,18 @@ from degarble.errors import TargetError
 MAX_FILES = 20_000
 """A folder with more entries than this is not a checkpoint; listing stops there."""
 
+MAX_NOTE_BYTES = 4096
+"""A note of a download has three short lines."""
+
 SKIPPED_FOLDERS = frozenset({".git", ".cache", "__pycache__", "original", "onnx", "openvino"})
 """Sub-folders that hold other forms of the model, or none."""
 
 
+WEIGHT_SUFFIXES = (".safetensors", ".gguf")
+
+
 class LocalFolder(Source):
-    """A folder in Hugging Face layout: weights and small files side by side, one level of sub-folders for text files."""
+    """A folder in Hugging Face layout: weights and small files side by side, with one level of sub-folders."""
 
     kind = "hf-folder"
 
@@ -85,12 +91,20 @@ class LocalFolder(Source):
         if entry.is_symlink() and not self._inside(Path(entry.path)):
             refused[name] = "a link that leads out of the folder: give the real folder as the target"
         elif stat.S_ISDIR(status.st_mode):
-            if not prefix and not entry.is_symlink() and entry.name not in SKIPPED_FOLDERS:
-                self._scan(Path(entry.path), entry.name + "/", sizes, refused)
+            if entry.name.endswith(WEIGHT_SUFFIXES):
+                refused[name] = "a folder under the name of a weight file"
+            elif not prefix and not entry.is_symlink() and entry.name not in SKIPPED_FOLDERS:
+                self._scan_below(Path(entry.path), entry.name + "/", sizes, refused)
         elif stat.S_ISREG(status.st_mode):
             sizes[name] = status.st_size
         else:
             refused[name] = "not a regular file"
+
+    def _scan_below(self, folder: Path, prefix: str, sizes: dict[str, int], refused: dict[str, str]) -> None:
+        try:
+            self._scan(folder, prefix, sizes, refused)
+        except OSError as error:
+            refused[prefix] = _reason(error)
 
     def _inside(self, path: Path) -> bool:
         try:
@@ -110,13 +124,26 @@ class LocalFolder(Source):
         return read_range(self.local_path(name), start, length)
 
     def digests(self) -> Mapping[str, str]:
-        """In a hub cache a large file's blob is named by its sha256."""
+        """From the hub's own records: a cache names a large file's blob by its sha256, a download notes it aside."""
         found: dict[str, str] = {}
         for name in self.files():
             path = self.root / name
             if path.is_symlink() and is_sha256(blob := path.resolve().name):
                 found[name] = blob
+            elif name.endswith(WEIGHT_SUFFIXES) and (noted := self._noted_digest(name)) is not None:
+                found[name] = noted
         return found
+
+    def _noted_digest(self, name: str) -> str | None:
+        """`hf download --local-dir` notes commit, etag and time; the etag of a large file is its sha256."""
+        path = self.root / ".cache" / "huggingface" / "download" / f"{name}.metadata"
+        try:
+            if not stat.S_ISREG(path.lstat().st_mode) or not self._inside(path):
+                return None
+            lines = read_range(path, 0, MAX_NOTE_BYTES).decode().splitlines()
+        except (OSError, UnicodeDecodeError, TargetError):
+            return None
+        return lines[1] if len(lines) > 1 and is_sha256(lines[1]) else None
 
 
 class LocalFile(Source):

@@ -10,7 +10,7 @@ Tensor shapes are given back reversed, `[out, in]`, so that the last axis is the
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,18 +21,34 @@ from degarble.errors import MalformedFile
 from degarble.formats.gguf_types import GGML_TYPES
 
 MAGIC = b"GGUF"
-MAX_HEADER_BYTES = 512 * 1024 * 1024
+MAX_HEADER_BYTES = 128 * 1024 * 1024
 """A header is vocabulary and tensor names; the largest real ones are near 30 MB."""
-MAX_TENSORS = 1_000_000
-MAX_PAIRS = 1_000_000
+MAX_TEXT_BYTES = 64 * 1024 * 1024
+MAX_TENSORS = 200_000
+MAX_PAIRS = 100_000
+MAX_ELEMENTS = 4_000_000
+"""Strings or arrays in an array; the largest vocabularies are below 300,000."""
 MAX_DIMS = 4
 """GGML_MAX_DIMS."""
 MAX_NAME_BYTES = 65_535
 MAX_ARRAY_DEPTH = 4
 
-SCALARS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
+SCALARS = {
+    0: "<u1",
+    1: "<i1",
+    2: "<u2",
+    3: "<i2",
+    4: "<u4",
+    5: "<i4",
+    6: "<f4",
+    7: "?",
+    10: "<u8",
+    11: "<i8",
+    12: "<f8",
+}
 """GGUF value type -> numpy dtype; 8 is string, 9 array."""
-_STRING, _ARRAY = 8, 9
+_UINT32, _STRING, _ARRAY = 4, 8, 9
+_I64 = 1 << 63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +69,7 @@ class GgufFile:
     data_start: int
     size: int
     problems: tuple[MalformedFile, ...]
-    """Faults that leave the header readable: unknown types, misaligned or overlapping regions, doubled names."""
+    """Faults that leave the header readable: unknown types, rows that are no whole blocks, doubled names."""
 
 
 @dataclass(slots=True)
@@ -69,10 +85,11 @@ class _Cursor:
 
     def take(self, length: int, what: str) -> bytes:
         if length < 0 or self.at + length > min(self.size, MAX_HEADER_BYTES):
+            left = f"{max(0, self.size - self.at)} left in the file"
+            short = self.at + length - self.size if length <= MAX_HEADER_BYTES else 0
             raise MalformedFile(
-                self.file, f"byte {self.at}", f"{length} bytes of {what}", f"{max(0, self.size - self.at)} left in the file",
-                missing_bytes=max(0, self.at + length - self.size),
-            )  # fmt: skip
+                self.file, f"byte {self.at}", f"{length} bytes of {what}", left, missing_bytes=max(0, short)
+            )
         while len(self.buffer) < self.at + length:
             want = max(self.at + length - len(self.buffer), self.chunk)
             more = self.source.read(self.file, len(self.buffer), want)
@@ -106,10 +123,9 @@ def read_gguf(source: Source, file: str) -> GgufFile:
     problems: list[MalformedFile] = []
     metadata, value_types = _metadata(cursor, num_pairs, problems)
     raw = [_info(cursor) for _ in range(num_tensors)]
-    alignment = _alignment(file, metadata, problems)
+    alignment = _alignment(file, metadata, value_types, problems)
     data_start = -(-cursor.at // alignment) * alignment
     tensors = _tensors(file, raw, data_start, problems)
-    problems += _region_problems(file, tensors, data_start, alignment)
     return GgufFile(
         file=file,
         version=version,
@@ -137,7 +153,11 @@ def _preamble(cursor: _Cursor) -> tuple[int, int, int]:
         count = cursor.number("<Q", f"number of {what}")
         if count > limit or count * least > cursor.size:
             raise MalformedFile(
-                cursor.file, f"byte {cursor.at - 8}", f"a number of {what} that fits the file", f"{count} in {cursor.size} bytes"
+                cursor.file,
+                f"byte {cursor.at - 8}",
+                f"a number of {what} that fits the file",
+                f"{count} in {cursor.size} bytes",
+                missing_bytes=count * least - cursor.size if count <= limit else 0,
             )
         counts.append(count)
     return version, counts[0], counts[1]
@@ -162,6 +182,8 @@ def _metadata(
         inner = int.from_bytes(cursor.peek(4), "little") if kind == _ARRAY else None
         if key in pairs:
             problems.append(MalformedFile(cursor.file, key, "each key once", "the key twice"))
+        if not _is_text(key):
+            problems.append(MalformedFile(cursor.file, repr(key), "a key in UTF-8", "other bytes"))
         pairs[key] = _value(cursor, kind, key, 0)
         types[key] = (kind, inner)
     return pairs, types
@@ -172,7 +194,7 @@ def _value(cursor: _Cursor, kind: int, key: str, depth: int) -> Any:
         dtype = np.dtype(SCALARS[kind])
         return np.frombuffer(cursor.take(dtype.itemsize, key), dtype)[0].item()
     if kind == _STRING:
-        return cursor.text(key, MAX_HEADER_BYTES)
+        return cursor.text(key, MAX_TEXT_BYTES)
     if kind != _ARRAY or depth >= MAX_ARRAY_DEPTH:
         raise MalformedFile(cursor.file, key, "a value type from 0 to 12", f"{kind} at byte {cursor.at - 4}")
     inner = cursor.number("<I", f"element type of {key}")
@@ -180,11 +202,18 @@ def _value(cursor: _Cursor, kind: int, key: str, depth: int) -> Any:
     if inner in SCALARS:
         dtype = np.dtype(SCALARS[inner])
         return np.frombuffer(cursor.take(count * dtype.itemsize, key), dtype)
-    if count * 8 > cursor.size - cursor.at:
-        raise MalformedFile(cursor.file, key, "an array that fits the file", f"{count} elements")
+    beyond = cursor.at + count * 8 - cursor.size
+    if beyond > 0 or count > MAX_ELEMENTS:
+        missing = max(0, beyond) if count <= MAX_ELEMENTS else 0
+        raise MalformedFile(cursor.file, key, "an array that fits the file", f"{count} elements", missing_bytes=missing)
     if inner == _STRING:
         return _strings(cursor, count, key)
     return [_value(cursor, inner, key, depth + 1) for _ in range(count)]
+
+
+def _is_text(name: str) -> bool:
+    """Whether the bytes were UTF-8; others were kept as surrogates."""
+    return name.isascii() or not any("\udc80" <= letter <= "\udcff" for letter in name)
 
 
 def _strings(cursor: _Cursor, count: int, key: str) -> list[str]:
@@ -223,17 +252,25 @@ def _info(cursor: _Cursor) -> _Info:
     return _Info(name, tuple(reversed(axes)), type_id, cursor.number("<Q", f"offset of {name}"))
 
 
-def _alignment(file: str, metadata: Mapping[str, Any], problems: list[MalformedFile]) -> int:
-    value = metadata.get("general.alignment", 32)
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1 << 20 or value & (value - 1):
-        problems.append(MalformedFile(file, "general.alignment", "a power of two", repr(value)))
+def _alignment(
+    file: str,
+    metadata: Mapping[str, Any],
+    value_types: Mapping[str, tuple[int, int | None]],
+    problems: list[MalformedFile],
+) -> int:
+    """`general.alignment`, 32 where it is not given; ggml and gguf-py read it as uint32 only."""
+    key = "general.alignment"
+    if key not in metadata:
         return 32
-    return value
+    value, kind = metadata[key], value_types[key][0]
+    if kind != _UINT32 or not 1 <= value <= 1 << 20 or value & (value - 1):
+        found = f"{value!r} of value type {kind}" if kind in SCALARS else f"value type {kind}"
+        problems.append(MalformedFile(file, key, "a power of two, stored as uint32", found))
+        return 32
+    return int(value)
 
 
-def _tensors(
-    file: str, raw: list[_Info], data_start: int, problems: list[MalformedFile]
-) -> dict[str, TensorInfo]:
+def _tensors(file: str, raw: list[_Info], data_start: int, problems: list[MalformedFile]) -> dict[str, TensorInfo]:
     tensors: dict[str, TensorInfo] = {}
     for info in raw:
         kind = GGML_TYPES.get(info.type_id)
@@ -249,22 +286,13 @@ def _tensors(
                         file, info.name, f"rows of a multiple of {kind.block_size} values for {kind.name}", f"{columns}"
                     )
                 )
-            nbytes = -(-num_elements(info.shape) // kind.block_size) * kind.type_size
+            elements = num_elements(info.shape)
+            if max(elements, *info.shape, 0) >= _I64:
+                problems.append(MalformedFile(file, info.name, "fewer than 2^63 elements", f"{info.shape}"))
+            nbytes = -(-elements // kind.block_size) * kind.type_size
+        if not _is_text(info.name):
+            problems.append(MalformedFile(file, repr(info.name), "a tensor name in UTF-8", "other bytes"))
         if info.name in tensors:
             problems.append(MalformedFile(file, info.name, "each tensor once", "the name twice"))
         tensors[info.name] = TensorInfo(info.name, label, info.shape, file, data_start + info.offset, nbytes)
     return tensors
-
-
-def _region_problems(
-    file: str, tensors: Mapping[str, TensorInfo], data_start: int, alignment: int
-) -> Iterator[MalformedFile]:
-    """Misaligned offsets. Regions that are too short are CKP106's, which knows the neighbours."""
-    for info in tensors.values():
-        if (info.start - data_start) % alignment:
-            yield MalformedFile(
-                file, info.name, f"an offset that is a multiple of {alignment}", str(info.start - data_start)
-            )
-
-
-

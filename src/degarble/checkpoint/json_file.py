@@ -7,9 +7,13 @@ from typing import Any
 
 import msgspec
 
-from degarble.checkpoint.interface import MAX_SMALL_FILE_BYTES, Source
+from degarble.checkpoint.interface import Source
 from degarble.errors import MalformedFile, TargetError
 
+MAX_JSON_BYTES = 64 * 1024 * 1024
+"""The largest real ones are a tokenizer.json of 35 MB and an index of 92,000 tensors of 10 MB."""
+MAX_JSON_CONTAINERS = 5_000_000
+"""Objects and arrays; each takes some 60 bytes of memory for the two it takes in the file."""
 MAX_JSON_DEPTH = 100
 """Deeper nesting than any configuration has; guards every later recursion."""
 
@@ -35,8 +39,8 @@ def read_json(source: Source, name: str) -> JsonFile:
     """Read one JSON file of a checkpoint. What is wrong with it is in `problem`."""
     try:
         size = source.files()[name]
-        if size > MAX_SMALL_FILE_BYTES:
-            raise MalformedFile(name, "size", f"at most {MAX_SMALL_FILE_BYTES} bytes", f"{size} bytes")
+        if size > MAX_JSON_BYTES:
+            raise MalformedFile(name, "size", f"at most {MAX_JSON_BYTES} bytes", f"{size} bytes")
         return JsonFile(name=name, value=parse_json(source.read(name), name))
     except MalformedFile as problem:
         return JsonFile(name=name, problem=problem)
@@ -48,6 +52,9 @@ def parse_json(raw: bytes, name: str) -> Any:
     """Decode strictly (UTF-8, RFC 8259). Raises MalformedFile."""
     if raw[:3] == b"\xef\xbb\xbf":
         raise MalformedFile(name, "byte 0", "JSON in UTF-8", "a byte order mark, which most readers refuse")
+    num_containers = raw.count(b"[") + raw.count(b"{")
+    if num_containers > MAX_JSON_CONTAINERS:
+        raise MalformedFile(name, "byte 0", f"at most {MAX_JSON_CONTAINERS} objects and arrays", str(num_containers))
     try:
         value = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -12,16 +12,21 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import cast
 
 import msgspec
 
-from degarble.checkpoint.interface import Source, TensorInfo, element_bits, num_elements
+from degarble.checkpoint.interface import Source, TensorInfo, element_bits
 from degarble.errors import MalformedFile
 
 MAX_HEADER_BYTES = 100_000_000
 """The reference reader's own limit (`MAX_HEADER_SIZE`, safetensors `tensor.rs`)."""
+
+MAX_TENSORS = 500_000
+"""In one file. The largest checkpoints have 92,000 in all their files together."""
 
 METADATA_KEY = "__metadata__"
 
@@ -32,10 +37,26 @@ class _Entry(msgspec.Struct, frozen=True, gc=False):
     data_offsets: tuple[int, int]
 
 
+class _LooseEntry(msgspec.Struct, frozen=True, gc=False):
+    """A tensor's entry, or the metadata object, whose keys are passed over: one typed decode reads a whole header."""
+
+    dtype: str | None = None
+    shape: tuple[int, ...] | None = None
+    data_offsets: tuple[int, int] | None = None
+
+
+class _MetadataOnly(msgspec.Struct, frozen=True):
+    metadata: dict[str, str] = msgspec.field(default_factory=dict, name=METADATA_KEY)
+
+
 _HEADER = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_ENTRIES = msgspec.json.Decoder(dict[str, _Entry])
+_ENTRIES = msgspec.json.Decoder(dict[str, _LooseEntry])
 _ENTRY = msgspec.json.Decoder(_Entry)
+_METADATA_ONLY = msgspec.json.Decoder(_MetadataOnly)
 _METADATA = msgspec.json.Decoder(dict[str, str])
+_BY_REGION = attrgetter("start", "nbytes")
+_U64 = 1 << 64
+_DECODING = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +90,9 @@ def read_header(source: Source, file: str) -> Header:
         raise MalformedFile(file, "header", f"{length} bytes", f"{len(raw)} bytes", missing_bytes=length - len(raw))
     if raw[:1] != b"{":
         raise MalformedFile(file, "byte 8", "'{', the start of a JSON object", repr(raw[:16]))
+    num_entries = raw.count(b'"data_offsets"')
+    if num_entries > MAX_TENSORS:
+        raise MalformedFile(file, "header", f"at most {MAX_TENSORS} tensors", str(num_entries))
     entries, metadata, problems = _entries(file, raw)
     tensors, more = _tensors(file, entries, 8 + length)
     problems += more
@@ -79,28 +103,29 @@ def read_header(source: Source, file: str) -> Header:
 
 
 def _header_length(source: Source, file: str, size: int) -> int:
-    first = source.read(file, 0, 8)
-    if len(first) < 8:
-        raise MalformedFile(file, "byte 0", "8 bytes of header length", f"a file of {size} bytes")
-    (length,) = struct.unpack("<Q", first)
-    hint = _not_safetensors(first + source.read(file, 8, 248))
+    start = source.read(file, 0, 256)
+    if len(start) < 8:
+        raise MalformedFile(
+            file, "byte 0", "8 bytes of header length", f"a file of {size} bytes", missing_bytes=8 - len(start)
+        )
+    (length,) = struct.unpack("<Q", start[:8])
+    hint = _not_safetensors(start)
     if hint:
         raise MalformedFile(file, "byte 0", "a safetensors header", hint)
     if not 2 <= length <= MAX_HEADER_BYTES:
         raise MalformedFile(file, "byte 0", f"a header length from 2 to {MAX_HEADER_BYTES}", str(length))
     if 8 + length > size:
+        short = 8 + length - size if start[8:9] in (b"{", b"") else 0
         raise MalformedFile(
-            file,
-            "byte 0",
-            f"a header of {length} bytes",
-            f"a file of {size} bytes",
-            missing_bytes=8 + length - size,
+            file, "byte 0", f"a header of {length} bytes", f"a file of {size} bytes", missing_bytes=short
         )
     return int(length)
 
 
 def _not_safetensors(start: bytes) -> str | None:
-    """Name the usual impostors, so that the message says what to do."""
+    """Name the usual impostors, so that the message says what to do. A header length may begin with any bytes."""
+    if start[8:9] == b"{":
+        return None
     if start.startswith(b"version https://git-lfs"):
         return "a git-lfs pointer: the weights were never fetched (git lfs pull)"
     if start.lstrip()[:9].lower() in (b"<!doctype", b"<html"):
@@ -114,39 +139,47 @@ def _not_safetensors(start: bytes) -> str | None:
     return None
 
 
-def _entries(file: str, raw: bytes) -> tuple[dict[str, _Entry], dict[str, str], list[MalformedFile]]:
-    """Decode the JSON; on the fast path everything is typed by msgspec in one go."""
+def _entries(file: str, raw: bytes) -> tuple[Mapping[str, _Entry], dict[str, str], list[MalformedFile]]:
+    """Decode the JSON in one go; where that fails, entry by entry, so that the bad one can be named."""
     try:
+        raw.decode()
+        entries = _ENTRIES.decode(raw)
+        metadata = _METADATA_ONLY.decode(raw).metadata
+    except _DECODING:
+        return _entries_one_by_one(file, raw)
+    entries.pop(METADATA_KEY, None)
+    if any(entry.data_offsets is None or entry.shape is None or entry.dtype is None for entry in entries.values()):
+        return _entries_one_by_one(file, raw)
+    whole = cast(Mapping[str, _Entry], entries)
+    return whole, metadata, _duplicates(file, raw, len(entries))
+
+
+def _entries_one_by_one(file: str, raw: bytes) -> tuple[dict[str, _Entry], dict[str, str], list[MalformedFile]]:
+    try:
+        raw.decode()
         parts = _HEADER.decode(raw)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+    except _DECODING as error:
         raise MalformedFile(file, "header", "a JSON object in UTF-8", str(error)) from None
-    problems = [
-        MalformedFile(file, name, "each tensor once", "the name twice in the header") for name in _duplicates(raw, parts)
-    ]
+    problems: list[MalformedFile] = []
     metadata: dict[str, str] = {}
     text = parts.pop(METADATA_KEY, None)
     if text is not None:
         try:
             metadata = _METADATA.decode(text)
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        except _DECODING as error:
             problems.append(MalformedFile(file, METADATA_KEY, "an object of strings", str(error)))
-    try:
-        if text is None:
-            return _ENTRIES.decode(raw), metadata, problems
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        pass  # one bad entry: decode them one by one below, so that it can be named
     entries: dict[str, _Entry] = {}
     for name, part in parts.items():
         try:
             entries[name] = _ENTRY.decode(part)
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        except _DECODING as error:
             problems.append(MalformedFile(file, name, "dtype, shape and data_offsets", str(error)))
-    return entries, metadata, problems
+    return entries, metadata, _duplicates(file, raw, len(parts)) + problems
 
 
-def _duplicates(raw: bytes, parts: dict[str, msgspec.Raw]) -> list[str]:
+def _duplicates(file: str, raw: bytes, num_entries: int) -> list[MalformedFile]:
     """Names that occur twice: JSON parsers keep the last one silently. Only looked for if the count is off."""
-    if raw.count(b'"data_offsets"') <= len(parts):
+    if raw.count(b'"data_offsets"') <= num_entries:
         return []
     seen: set[str] = set()
     twice: list[str] = []
@@ -155,56 +188,73 @@ def _duplicates(raw: bytes, parts: dict[str, msgspec.Raw]) -> list[str]:
         if name in seen:
             twice.append(name)
         seen.add(name)
-    return twice
+    return [MalformedFile(file, name, "each tensor once", "the name twice in the header") for name in twice]
 
 
 def _tensors(
-    file: str, entries: dict[str, _Entry], data_start: int
+    file: str, entries: Mapping[str, _Entry], data_start: int
 ) -> tuple[dict[str, TensorInfo], list[MalformedFile]]:
+    """Entries as tensors. One whose shape or offsets are impossible is named and left out; wrong sizes stay in."""
     tensors: dict[str, TensorInfo] = {}
     problems: list[MalformedFile] = []
+    bits_of: dict[tuple[str, tuple[int, ...]], int | MalformedFile] = {}
     for name, entry in entries.items():
         begin, end = entry.data_offsets
-        problem = _entry_problem(file, name, entry)
-        if problem is not None:
-            problems.append(problem)
-        if 0 <= begin <= end:
-            tensors[name] = TensorInfo(name, entry.dtype, entry.shape, file, data_start + begin, end - begin)
+        dtype, shape = entry.dtype, entry.shape
+        if not 0 <= begin <= end < _U64:
+            found = _short(f"[{begin:#x}, {end:#x}]" if max(begin, end) >= _U64 else f"[{begin}, {end}]")
+            problems.append(MalformedFile(file, name, "0 <= begin <= end in data_offsets", found))
+            continue
+        bits = bits_of.get((dtype, shape))
+        if bits is None:
+            bits = bits_of[dtype, shape] = _num_bits(file, name, dtype, shape)
+        if isinstance(bits, MalformedFile):
+            problems.append(MalformedFile(file, name, bits.expected, bits.found))
+            if element_bits(dtype) is not None:
+                continue
+        elif bits != (end - begin) * 8:
+            expected = f"{bits / 8:g} bytes for {dtype} {_short(str(shape))}"
+            problems.append(MalformedFile(file, name, expected, f"{end - begin} bytes in data_offsets"))
+        tensors[name] = TensorInfo(name, dtype, shape, file, data_start + begin, end - begin)
     return tensors, problems
 
 
-def _entry_problem(file: str, name: str, entry: _Entry) -> MalformedFile | None:
-    begin, end = entry.data_offsets
-    if not 0 <= begin <= end:
-        return MalformedFile(file, name, "0 <= begin <= end in data_offsets", f"[{begin}, {end}]")
-    if entry.shape and min(entry.shape) < 0:
-        return MalformedFile(file, name, "a shape without negative axes", str(list(entry.shape)))
-    bits = element_bits(entry.dtype)
-    if bits is None:
-        return MalformedFile(file, name, "a known dtype", repr(entry.dtype))
-    if num_elements(entry.shape) * bits != (end - begin) * 8:
-        return MalformedFile(
-            file,
-            name,
-            f"{num_elements(entry.shape) * bits / 8:g} bytes for {entry.dtype} {list(entry.shape)}",
-            f"{end - begin} bytes in data_offsets",
-        )
-    return None
+def _num_bits(file: str, name: str, dtype: str, shape: tuple[int, ...]) -> int | MalformedFile:
+    """Bits that a tensor takes. Stops multiplying at 2^64, as the reference reader does, whatever the shape says."""
+    total = 1
+    for axis in shape:
+        total *= axis
+        if not 0 <= axis < _U64 or total >= _U64:
+            return MalformedFile(file, name, "a shape of fewer than 2^64 elements, no axis negative", _axes(shape))
+    bits = element_bits(dtype)
+    return MalformedFile(file, name, "a known dtype", _short(repr(dtype))) if bits is None else total * bits
+
+
+def _axes(shape: tuple[int, ...]) -> str:
+    return _short(", ".join(str(axis) if abs(axis) < _U64 else "more than 2^64" for axis in shape[:16]))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 200 else text[:200] + "…"
 
 
 def _region_problems(
-    file: str, tensors: dict[str, TensorInfo], data_start: int, size: int
+    file: str, tensors: Mapping[str, TensorInfo], data_start: int, size: int
 ) -> Iterator[MalformedFile]:
     """Holes and overlaps between neighbours, and bytes after the last tensor."""
     cursor, before = data_start, "the header"
-    for info in sorted(tensors.values(), key=lambda t: (t.start, t.end)):
+    for info in sorted(tensors.values(), key=_BY_REGION):
         if info.start != cursor:
             what = "overlaps" if info.start < cursor else "leaves a hole after"
             yield MalformedFile(
-                file, info.name, f"data to start at {cursor - data_start}", f"{info.start - data_start}: {what} {before}"
+                file,
+                info.name,
+                f"data to start at {cursor - data_start}",
+                f"{info.start - data_start}: {what} {before}",
             )
-        if info.end >= cursor:
-            cursor, before = info.end, info.name
+        end = info.start + info.nbytes
+        if end >= cursor:
+            cursor, before = end, info.name
     if size > cursor:
         yield MalformedFile(
             file, f"byte {cursor}", "the end of the file", f"{size - cursor} further bytes that no tensor claims"

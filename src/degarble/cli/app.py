@@ -6,18 +6,20 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-import click
 import typer
 
 from degarble.cli import check, demo, explain, inject, rules, schema
 from degarble.cli.output import wants_json, write_failure
 from degarble.errors import DegarbleError
 
+CLICK_EXCEPTION: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+"""Base of all usage errors; newer typer carries a click of its own, so it cannot be imported by name."""
+
 app = typer.Typer(
     name="degarble",
     help="Finds out why a quantised LLM talks garbage.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -41,16 +43,13 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command line. Everything unexpected is status 2, with one JSON document if that was asked for."""
     gc.set_threshold(200_000)  # one short-lived process over 100,000 small objects: collecting them gains nothing
     try:
-        status = app(args=list(arguments), prog_name="degarble", standalone_mode=False)
+        status = app(args=list(arguments) or ["--help"], prog_name="degarble", standalone_mode=False)
         return status if isinstance(status, int) else 0
-    except click.exceptions.NoArgsIsHelpError as usage:
-        typer.echo(usage.format_message())
-        return 0
-    except click.exceptions.Exit as end:
+    except typer.Exit as end:
         return end.exit_code
-    except (click.exceptions.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         return _fail(arguments, "interrupted")
-    except click.ClickException as usage:
+    except CLICK_EXCEPTION as usage:
         return _fail(arguments, usage.format_message())
     except DegarbleError as error:
         return _fail(arguments, str(error))

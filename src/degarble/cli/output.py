@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from degarble.errors import UsageError
@@ -13,8 +14,7 @@ from degarble.errors import UsageError
 
 def wants_json(arguments: Sequence[str]) -> bool:
     """Whether `--format json` was asked for, also on a command line that could not be parsed."""
-    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
-    return any((one == "--format" and two == "json") or one == "--format=json" for one, two in pairs)
+    return "--format=json" in arguments or ("--format", "json") in pairwise(arguments)
 
 
 def write_failure(message: str, *, as_json: bool) -> None:

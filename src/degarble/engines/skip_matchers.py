@@ -42,7 +42,8 @@ def substring(entries: Sequence[str]) -> Predicate:
 
 def substring_any_root(entries: Sequence[str]) -> Predicate:
     """As substring, with and without a leading `model.`; the experts of a layer are one module."""
-    return _experts_as_one(entries, contains_any(_with_both_roots(entries)))
+    rooted = _with_both_roots(entries)
+    return _experts_as_one(rooted, contains_any(rooted))
 
 
 def dot_boundary(entries: Sequence[str]) -> Predicate:
@@ -50,14 +51,16 @@ def dot_boundary(entries: Sequence[str]) -> Predicate:
 
     Trailing dots of an entry do not count; the experts of a layer are one module.
     """
-    runs = contains_any([f".{entry.rstrip('.')}." for entry in _with_both_roots(entries)])
-    return _experts_as_one(entries, lambda name: runs(f".{name.rstrip('.')}."))
+    rooted = _with_both_roots(entries)
+    runs = contains_any([f".{entry.rstrip('.')}." for entry in rooted])
+    return _experts_as_one(rooted, lambda name: runs(f".{name.rstrip('.')}."))
 
 
 def dot_boundary_strict(entries: Sequence[str]) -> Predicate:
     """As dot-boundary, but an entry with a trailing dot (`model.layers.34.`) matches nothing."""
-    runs = contains_any([f".{entry}." for entry in _with_both_roots(entries)])
-    return _experts_as_one(entries, lambda name: runs(f".{name}."))
+    rooted = _with_both_roots(entries)
+    runs = contains_any([f".{entry}." for entry in rooted])
+    return _experts_as_one(rooted, lambda name: runs(f".{name}."))
 
 
 def prefix_or_suffix(entries: Sequence[str]) -> Predicate:
@@ -148,11 +151,11 @@ def _experts_as_one(entries: Sequence[str], predicate: Predicate) -> Predicate:
     by_stack: dict[str, bool] = {}
 
     def skipped(name: str) -> bool:
-        head, found, _ = name.partition(".experts.")
+        head, found, _ = f".{name}.".partition(".experts.")
         if not found:
             return predicate(name)
         if head not in by_stack:
-            stack = f"{head}.experts"
+            stack = f"{head}.experts"[1:]
             by_stack[head] = predicate(stack) or any(stack in entry for entry in naming_experts)
         return by_stack[head]
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from degarble.architectures.canonical import Prefix, canonical_name, template_of
 from degarble.architectures.gguf_names import gguf_canonical
 from degarble.architectures.interface import Architecture
+from degarble.checkpoint.gguf import GgufFile
 from degarble.checkpoint.interface import TensorInfo
 from degarble.checkpoint.tensor_data import TensorReader
 from degarble.evidence.store import provides
@@ -91,18 +92,25 @@ def groups(tensors: Mapping[str, TensorInfo]) -> Mapping[str, Parts]:
 
 
 @provides("names")
-def names(groups: Mapping[str, Parts], prefix: Prefix, is_gguf: bool) -> Mapping[str, str | None]:
+def names(
+    groups: Mapping[str, Parts], prefix: Prefix, is_gguf: bool, gguf: GgufFile | None = None
+) -> Mapping[str, str | None]:
     """Module name on disk -> canonical name; None for other towers and, in GGUF, for names nobody knows."""
+    if is_gguf:
+        kind = gguf.metadata.get("general.architecture") if gguf is not None else None
+        return {module: _from_gguf(module, parts, kind) for module, parts in groups.items()}
     found: dict[str, str | None] = {}
-    for module, parts in groups.items():
-        if not is_gguf:
-            found[module] = canonical_name(module + ".", prefix)
-            found[module] = found[module][:-1] if found[module] else None
-            continue
-        suffix = next(iter(parts))
-        full = gguf_canonical(f"{module}.{suffix}" if suffix else module)
-        found[module] = full.removesuffix("." + suffix) if full else None
+    for module in groups:
+        canonical = canonical_name(module + ".", prefix)
+        found[module] = canonical[:-1] if canonical else None
     return found
+
+
+def _from_gguf(module: str, parts: Parts, architecture: object) -> str | None:
+    suffix = next(iter(parts))
+    name = f"{module}.{suffix}" if suffix else module
+    full = gguf_canonical(name, architecture if isinstance(architecture, str) else "llama")
+    return full.removesuffix("." + suffix) if full else None
 
 
 @provides("is_gguf")

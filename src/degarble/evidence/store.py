@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from degarble.checkpoint.interface import Source
-from degarble.errors import EvidenceMissing, EvidenceUnjudged, MalformedFile, TargetError
+from degarble.errors import EvidenceMissing, EvidenceUnjudged, MalformedFile, MissingExtra, TargetError
 from degarble.registry import Level, Need, needs_of, walk
 
 Provider = Callable[..., Any]
@@ -97,6 +97,9 @@ class Evidence:
             raise
         except (MalformedFile, TargetError) as error:
             self._absent[name] = EvidenceUnjudged(str(error))
+            raise self._absent[name] from None
+        except ModuleNotFoundError as error:
+            self._absent[name] = MissingExtra(error)
             raise self._absent[name] from None
         self._values[name] = value
         return value

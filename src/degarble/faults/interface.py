@@ -14,11 +14,10 @@ from functools import cache
 from typing import TypeVar
 
 from degarble.checkpoint.workspace import Workspace
-from degarble.evidence.store import Evidence
+from degarble.evidence.store import Evidence, Settings
 from degarble.finding import Location
 from degarble.formats.interface import StoredModule
 from degarble.registry import RULE_ID, walk
-
 
 T = TypeVar("T")
 
@@ -66,6 +65,8 @@ class Fault:
     """`scale-missing`, or `scale-missing/one-expert` for a further variant in the same file."""
     function: FaultFunction
     needs_reference: bool
+    settings: Settings
+    """What a check has to be told to see it: a degree of parallelism, an engine."""
 
     @property
     def summary(self) -> str:
@@ -73,13 +74,18 @@ class Fault:
         return inspect.cleandoc(self.function.__doc__ or "").split("\n", 1)[0]
 
 
-def fault(rule: str, *, needs_reference: bool = False) -> Callable[[FaultFunction], FaultFunction]:
-    """Mark a function as a fault of `rule`. `needs_reference`: only `check --reference HEALTHY` can see it."""
+def fault(
+    rule: str, *, needs_reference: bool = False, settings: Settings | None = None
+) -> Callable[[FaultFunction], FaultFunction]:
+    """Mark a function as a fault of `rule`.
+
+    `needs_reference`: only `check --reference HEALTHY` can see it. `settings`: what the user has to ask for.
+    """
     if not RULE_ID.match(rule):
         raise ValueError(f"{rule!r} is not a rule id")
 
     def mark(function: FaultFunction) -> FaultFunction:
-        function.__dict__["degarble_fault"] = (rule, needs_reference)
+        function.__dict__["degarble_fault"] = (rule, needs_reference, settings or Settings())
         return function
 
     return mark
@@ -95,7 +101,14 @@ def faults() -> tuple[Fault, ...]:
         for name, member in vars(module).items():
             marked = getattr(member, "__dict__", {}).get("degarble_fault")
             if marked is not None and member.__module__ == module.__name__:
+                rule, needs_reference, settings = marked
                 found.append(
-                    Fault(rule=marked[0], name=name.replace("_", "-"), function=member, needs_reference=marked[1])
+                    Fault(
+                        rule=rule,
+                        name=name.replace("_", "-"),
+                        function=member,
+                        needs_reference=needs_reference,
+                        settings=settings,
+                    )
                 )
     return tuple(sorted(found, key=lambda fault: (fault.rule, fault.name)))

@@ -1,0 +1,1 @@
+"""Stored weight formats behind StoredModule, one layout a file."""

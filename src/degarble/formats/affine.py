@@ -46,7 +46,14 @@ def quantize(
 
 
 def dequantize(codes: Array, scales: Array, zeros: Array | None, group_index: Array) -> Array:
-    """[out, in] float32 from the parts in logical orientation. Raises ValueError for a group that has no scale."""
+    """[out, in] float32 from the parts in logical orientation.
+
+    Raises ValueError for parts that do not fit each other, and for a group that has no scale.
+    """
+    zeros_fit = zeros is None or zeros.shape == scales.shape
+    if not zeros_fit or codes.shape[:-1] != scales.shape[:-1] or codes.shape[-1:] != group_index.shape:
+        shapes = [part.shape for part in (codes, scales, zeros, group_index) if part is not None]
+        raise ValueError(f"codes, scales, zero points and group index do not fit each other: {shapes}")
     groups = scales.shape[-1]
     if group_index.size and not 0 <= int(group_index.min()) <= int(group_index.max()) < groups:
         raise ValueError(f"group index {group_index.min()}..{group_index.max()} but scales for {groups} groups")

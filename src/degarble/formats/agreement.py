@@ -22,7 +22,8 @@ def declared_against_stored(declared: Scheme | None, stored: Scheme, *, methods:
             Contradiction(about="num_bits", role=PAYLOAD, expected=str(declared.num_bits), found=str(stored.num_bits))
         )
     elif declared.strategy in ("group", "channel") and stored.strategy in ("group", "channel"):
-        if declared.group_size != stored.group_size:
+        is_said = declared.strategy == "channel" or declared.group_size is not None
+        if is_said and declared.group_size != stored.group_size:
             found.append(
                 Contradiction(
                     about="group_size", role="scale", expected=_grouping(declared), found=_grouping(stored)

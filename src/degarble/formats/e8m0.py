@@ -20,7 +20,7 @@ NAN = 255
 def decode(exponents: Array) -> Array:
     """Bytes -> float32 powers of two."""
     raw = np.ascontiguousarray(exponents).view(np.uint8)
-    scales = np.ldexp(np.float32(1), raw.astype(np.int32) - BIAS)
+    scales = np.ldexp(np.float32(1), np.where(raw == NAN, 0, raw.astype(np.int32) - BIAS))
     return np.asarray(np.where(raw == NAN, np.float32(np.nan), scales).astype(np.float32))
 
 

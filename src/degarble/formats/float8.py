@@ -84,11 +84,19 @@ def is_mx(payload: TensorInfo, scale: TensorInfo, declared: Scheme | None) -> bo
     return scale.shape[:-1] == payload.shape[:-1] and scale.shape[-1] > 1
 
 
+def squeezed(scale: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """ModelOpt's [row blocks, 1, col blocks, 1] as [row blocks, col blocks]; any other shape as it is."""
+    if len(shape) == 2 and len(scale) == 4 and scale[1] == scale[3] == 1:
+        return scale[0], scale[2]
+    return scale
+
+
 def is_grid(payload: TensorInfo, scale: TensorInfo) -> bool:
     """A grid of several scales that is not one per output row, in either orientation."""
-    if len(scale.shape) != len(payload.shape) or len(scale.shape) < 2 or num_elements(scale.shape) <= 1:
+    shape = squeezed(scale.shape, payload.shape)
+    if len(shape) != len(payload.shape) or len(shape) < 2 or num_elements(shape) <= 1:
         return False
-    rows, columns = scale.shape[-2:]
+    rows, columns = shape[-2:]
     out, in_features = payload.shape[-2:]
     if columns == 1:
         return rows not in (1, out)

@@ -71,11 +71,19 @@ def group_contradictions(payload_shape: tuple[int, ...], scale: TensorInfo, grou
     return [shape_contradiction(about, "scale", f"{want}, one scale for {group} inputs", scale)]
 
 
+def sharpened(found: list[Contradiction], more: list[Contradiction]) -> list[Contradiction]:
+    """`more`, which name shapes, and what of `found` is not about the same part and property."""
+    said = {(item.about, item.role) for item in more}
+    return [item for item in found if (item.about, item.role) not in said] + more
+
+
 def stored_group(payload_shape: tuple[int, ...], scale: TensorInfo | None, group: int) -> int | None:
     """Inputs that share a scale by the shapes: `group` where it fits, an even division else, None if neither."""
     if scale is None or not scale.shape or not payload_shape:
         return group
     groups, in_features = scale.shape[-1], payload_shape[-1]
+    if scale.shape[:-1] != payload_shape[:-1]:
+        return group  # transposed or of another weight: its last axis tells nothing
     if groups == -(-in_features // group):
         return group
     return in_features // groups if groups > 0 and in_features % groups == 0 else None

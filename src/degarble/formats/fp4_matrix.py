@@ -24,6 +24,7 @@ from degarble.formats.float_agreement import (
     dtype_contradictions,
     group_contradictions,
     missing_roles,
+    sharpened,
     stored_group,
 )
 from degarble.formats.interface import PAYLOAD, Contradiction, Form, Parts, StoredModule, WeightFormat
@@ -49,10 +50,19 @@ def layout_of(parts: Parts, declared: Scheme | None) -> tuple[str, int]:
         return "modelopt_nvfp4", 3
     if scale is None and "weight_scale_inv" in parts:
         return "deepseek_mxfp4", 3
-    is_modelopt = declared is not None and declared.method.startswith("modelopt")
-    if scale is None and declared is not None and is_modelopt and (declared.type, declared.num_bits) == ("float", 4):
-        return "modelopt_nvfp4", 2
-    return "", 0
+    return _byte_layout(weight, scale, declared)
+
+
+def _byte_layout(weight: TensorInfo, scale: TensorInfo | None, declared: Scheme | None) -> tuple[str, int]:
+    """Bytes under `weight` whose scale is exponent bytes, or is gone and was declared."""
+    if scale is not None and scale.dtype in ("U8", "F8_E8M0") and scale.shape and weight.shape:
+        return ("quark_mxfp4", 3) if scale.shape[-1] * 32 == weight.shape[-1] * 2 else ("", 0)
+    is_said = declared is not None and (declared.type, declared.num_bits) == ("float", 4)
+    if scale is not None or declared is None or not is_said:
+        return "", 0
+    if declared.group_size == 32 and (declared.method == "quark" or declared.method.startswith("modelopt")):
+        return "quark_mxfp4", 2
+    return ("modelopt_nvfp4", 2) if declared.method.startswith("modelopt") else ("", 0)
 
 
 def _packed_layout(parts: Parts, declared: Scheme | None) -> tuple[str, int]:
@@ -133,7 +143,7 @@ class Fp4Matrix(WeightFormat):
         if len(shape) < 2:
             found.append(shape_contradiction("shape", PAYLOAD, "a matrix [out, in / 2]", by_role[PAYLOAD]))
         elif scale is not None:
-            found += group_contradictions(shape, scale, self.group)
+            found = sharpened(found, group_contradictions(shape, scale, self.group))
         if total is not None and num_elements(total.shape) != 1 and total.shape[:1] != shape[:-2]:
             found.append(shape_contradiction("shape", "global_scale", "one number", total))
         return found

@@ -22,7 +22,7 @@ import numpy as np
 from degarble.checkpoint.interface import TensorInfo, num_elements
 from degarble.checkpoint.tensor_data import Array
 from degarble.formats.agreement import shape_contradiction
-from degarble.formats.float8 import FLOAT8, METHODS, SCALE_DTYPES, decode, encode, largest, layout_of
+from degarble.formats.float8 import METHODS, SCALE_DTYPES, decode, encode, largest, layout_of
 from degarble.formats.float_agreement import MODELOPT, disagreements, dtype_contradictions, missing_roles
 from degarble.formats.interface import PAYLOAD, Contradiction, Form, Parts, StoredModule, WeightFormat
 from degarble.formats.rewrite import rewrite
@@ -150,6 +150,3 @@ class Fp8(WeightFormat):
         """`codes` are raw codes (uint8); other keys but `scales` are roles whose stored values are given."""
         names = {"codes": PAYLOAD, "scales": "scale"}
         return rewrite(module, {names.get(key, key): values for key, values in parts.items()})
-
-
-__all__ = ["FLOAT8", "Fp8", "align", "dequantize", "quantize", "strategy_of"]

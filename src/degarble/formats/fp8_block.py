@@ -3,6 +3,7 @@
     weight            F8_E4M3              [out, in]
     weight_scale_inv  F32 | F8_E8M0 | U8   [ceil(out / 128), ceil(in / 128)]      DeepSeek, Qwen, MiniMax
     weight_scale      BF16 | F32           the same grid                          compressed-tensors (`block`)
+    weight_scale      F32                  [row blocks, 1, col blocks, 1]         ModelOpt (FP8_PB_WO)
     activation_scale  F32                  []                                     static activations (Mistral)
 
     w[o, i] = code[o, i] * scale[o // 128, i // 128]        despite `_inv` it MULTIPLIES
@@ -25,7 +26,7 @@ from degarble.checkpoint.interface import TensorInfo, num_elements
 from degarble.checkpoint.tensor_data import Array
 from degarble.formats import e8m0
 from degarble.formats.agreement import shape_contradiction
-from degarble.formats.float8 import SCALE_DTYPES, decode, encode, largest, layout_of
+from degarble.formats.float8 import SCALE_DTYPES, decode, encode, largest, layout_of, squeezed
 from degarble.formats.float_agreement import MODELOPT, disagreements, dtype_contradictions, missing_roles
 from degarble.formats.fp8 import align, strategy_of
 from degarble.formats.interface import PAYLOAD, Contradiction, Form, Parts, StoredModule, WeightFormat
@@ -146,7 +147,7 @@ class Fp8Block(WeightFormat):
             yield shape_contradiction("shape", PAYLOAD, "a matrix [out, in]", payload)
         elif scale is None:
             return
-        elif block is not None and not _fits(scale.shape, grid_of(payload.shape, block)):
+        elif block is not None and not _fits(squeezed(scale.shape, payload.shape), grid_of(payload.shape, block)):
             grid = list(grid_of(payload.shape, block))
             want = f"{grid} for blocks of {block[0]}x{block[1]} over {list(payload.shape)}"
             yield shape_contradiction("block_grid", "scale", want, scale)
@@ -166,6 +167,7 @@ class Fp8Block(WeightFormat):
         stored = module.array("scale")
         scales = e8m0.decode(stored) if info.dtype in e8m0.DTYPES else stored.astype(np.float32)
         payload = module.parts[module.form.roles[PAYLOAD]].shape
+        scales = scales.reshape(squeezed(scales.shape, payload))
         return scales if len(scales.shape) == len(payload) else align(scales, payload)
 
     def dequantize(self, module: StoredModule) -> Array:
@@ -203,11 +205,11 @@ class CompressedFp8Block(Fp8Block):
 
 def _stored_grid(payload: TensorInfo, scale: TensorInfo, declared: Scheme | None) -> tuple[str | None, Block | None]:
     """Strategy and block size that the two shapes show; (None, None) if they do not fit together."""
-    block = _declared_block(declared)
-    if len(payload.shape) >= 2 and block is not None and grid_of(payload.shape, block) == scale.shape:
+    block, grid = _declared_block(declared), squeezed(scale.shape, payload.shape)
+    if len(payload.shape) >= 2 and block is not None and grid_of(payload.shape, block) == grid:
         return "block", block
     single = strategy_of(scale, payload.shape, declared)
-    inferred = block_of(payload.shape, scale.shape, block)
+    inferred = block_of(payload.shape, grid, block)
     is_declared = declared is not None and declared.strategy == single
     if single == "channel" or (single == "tensor" and (inferred is None or is_declared)):
         return single, None

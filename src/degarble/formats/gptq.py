@@ -23,14 +23,16 @@ import numpy as np
 from degarble.checkpoint.tensor_data import Array
 from degarble.formats.affine import dequantize, group_of
 from degarble.formats.affine import quantize as quantize
-from degarble.formats.agreement import bits_of, declared_against_stored, shape_of
+from degarble.formats.agreement import bits_of, shape_of
 from degarble.formats.integer_agreement import (
     INTEGERS,
     SCALE_DTYPES,
     WORDS,
     absent,
+    disagreements,
     grouping,
     malformed,
+    matrix,
     needed_roles,
     part_contradictions,
     pick_width,
@@ -90,16 +92,15 @@ class Gptq(WeightFormat):
         """See WeightFormat.form."""
         payload, needed = parts["qweight"], needed_roles(declared, "scale", "zero_point")
         if len(payload.shape) != 2 or payload.dtype not in WORDS:
-            return malformed(
-                self, parts, declared, method="gptq", methods=METHODS, needed=needed, expected="I32 [in * bits / 32, out]"
-            )
+            text = "I32 [in * bits / 32, out]"
+            return malformed(self, parts, declared, method="gptq", methods=METHODS, needed=needed, expected=text)
         num_bits = self._num_bits(parts, declared, expected)
         in_features = self._in_features(parts, num_bits, expected)
         strategy, group_size = grouping(in_features, _groups(parts), declared)
         scheme = stored_scheme(
             declared, method="gptq", num_bits=num_bits, strategy=strategy, group_size=group_size
         )
-        found = declared_against_stored(declared, scheme, methods=METHODS)
+        found = disagreements(declared, scheme, methods=METHODS)
         return Form(
             format=self.name,
             scheme=scheme,
@@ -141,15 +142,15 @@ class Gptq(WeightFormat):
 
     def codes(self, module: StoredModule) -> Array:
         """[out, in] unsigned codes."""
-        return unpack(module.array(PAYLOAD), bits_of(module), shape_of(module)[1])
+        return unpack(matrix(module, PAYLOAD), bits_of(module), shape_of(module)[1])
 
     def scales(self, module: StoredModule) -> Array:
         """[out, groups] float32."""
-        return np.ascontiguousarray(module.array("scale").T).astype(np.float32)
+        return np.ascontiguousarray(matrix(module, "scale").T).astype(np.float32)
 
     def zeros(self, module: StoredModule) -> Array:
         """[out, groups] int32."""
-        return unpack_zeros(module.array("zero_point"), bits_of(module), shape_of(module)[0], v2=_is_v2(module))
+        return unpack_zeros(matrix(module, "zero_point"), bits_of(module), shape_of(module)[0], v2=_is_v2(module))
 
     def group_index(self, module: StoredModule) -> Array:
         """[in] int32: g_idx where stored, else i // group_size."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from degarble.checkpoint.interface import TensorInfo
+from degarble.checkpoint.tensor_data import Array
 from degarble.formats.agreement import declared_against_stored, shape_contradiction
-from degarble.formats.interface import PAYLOAD, Contradiction, Form, Parts, WeightFormat
+from degarble.formats.interface import PAYLOAD, Contradiction, Form, Parts, StoredModule, WeightFormat
 from degarble.formats.packing import num_words
 from degarble.formats.scheme import Scheme
 
@@ -68,6 +69,38 @@ def stored_scheme(
     )
 
 
+def disagreements(
+    declared: Scheme | None,
+    stored: Scheme,
+    *,
+    methods: frozenset[str],
+    labels: tuple[str, ...] = (),
+) -> list[Contradiction]:
+    """Declaration against stored scheme: layout, kind of number, bits, group size, one scale a tensor or more.
+
+    `labels` are the layouts that the config may name for what is stored, the proper one first; empty: the label decides
+    nothing.
+    """
+    found = declared_against_stored(declared, stored, methods=methods)
+    if declared is None:
+        return found
+    if labels and declared.method in methods and declared.format not in (None, *labels):
+        found.append(Contradiction(about="layout", role=PAYLOAD, expected=str(declared.format), found=labels[0]))
+    if declared.type == "float":
+        found.append(Contradiction(about="dtype", role=PAYLOAD, expected="float", found="integers"))
+    extents = {declared.strategy, stored.strategy}
+    if "tensor" in extents and len(extents & {"tensor", "channel", "group"}) == 2:
+        found.append(
+            Contradiction(
+                about="group_size",
+                role="scale",
+                expected=f"scales per {declared.strategy}",
+                found=f"scales per {stored.strategy}",
+            )
+        )
+    return found
+
+
 def needed_roles(declared: Scheme | None, *always: str, asymmetric: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Roles a module needs: those of its format, and those its declaration makes necessary."""
     if declared is None:
@@ -84,7 +117,12 @@ def absent(needed: Iterable[str], present: Collection[str]) -> tuple[str, ...]:
 
 
 def part_contradictions(
-    part: TensorInfo | None, role: str, about: str, dtypes: frozenset[str], shape: Iterable[int | None], packing: str = ""
+    part: TensorInfo | None,
+    role: str,
+    about: str,
+    dtypes: frozenset[str],
+    shape: Iterable[int | None],
+    packing: str = "",
 ) -> list[Contradiction]:
     """One part against the dtypes and the shape it should have; None stands for an axis that nothing tells."""
     if part is None:
@@ -100,6 +138,14 @@ def part_contradictions(
     return [shape_contradiction(kind, role, f"{' or '.join(sorted(dtypes))} {text}", part)]
 
 
+def matrix(module: StoredModule, role: str) -> Array:
+    """A stored part that has to have two axes or more. Raises ValueError if it has fewer, KeyError if it is absent."""
+    array = module.array(role)
+    if array.ndim < 2:
+        raise ValueError(f"{module.parts[module.form.roles[role]].name}: expected a matrix, found {list(array.shape)}")
+    return array
+
+
 def malformed(
     fmt: WeightFormat,
     parts: Parts,
@@ -113,7 +159,7 @@ def malformed(
     """The form of a module whose payload has a shape or dtype that its format does not know."""
     by_role = fmt.by_role(parts)
     scheme = stored_scheme(declared, method=method, num_bits=None, strategy=None, group_size=None)
-    found = declared_against_stored(declared, scheme, methods=methods)
+    found = disagreements(declared, scheme, methods=methods)
     found.append(shape_contradiction("shape", PAYLOAD, expected, by_role[PAYLOAD]))
     return Form(
         format=fmt.name,

@@ -34,7 +34,7 @@ class Contradiction:
     """Headers of one module disagree with each other or with the config."""
 
     about: str
-    """num_bits | group_size | block_grid | zero_point | layout | act_order | dtype"""
+    """num_bits | group_size | block_grid | zero_point | layout | act_order | dtype | shape"""
     role: str
     """The part whose shape or dtype shows it."""
     expected: str
@@ -124,7 +124,8 @@ class WeightFormat(ABC):
     def replace(self, module: StoredModule, parts: Mapping[str, Array]) -> dict[str, Array]:
         """Stored tensors (full name -> array, stored dtype and shape) that carry new values.
 
-        `parts` has keys `codes`, `scales`, `zeros`, `group_index` in the units of the methods above.
+        `parts` has keys `codes`, `scales`, `zeros`, `group_index` in the units of the methods above, or names of stored
+        roles (`global_scale`, `input_scale`, …) with raw values. Raises ValueError for what the format cannot store.
         """
         raise NotImplementedError(f"{self.name} cannot write values yet")
 

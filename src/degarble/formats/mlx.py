@@ -79,6 +79,8 @@ class Mlx(WeightFormat):
         payload, scale = by_role[PAYLOAD], by_role.get("scale")
         groups = scale.shape[-1] if scale is not None and scale.shape else None
         group = columns // groups if columns and groups and groups > 0 and columns % groups == 0 else None
+        if scale is None and declared is not None:
+            group = declared.group_size
         scheme = Scheme(
             method="mlx",
             format=declared.format if declared is not None else None,

@@ -1,13 +1,13 @@
 """MXFP4 matrices: E2M1 codes and an exponent byte for every 32 inputs.
 
-                compressed-tensors                   DeepSeek-V4 experts
-    codes       weight_packed   U8 [out, in / 2]     weight            I8 [out, in / 2]        low nibble first
-    exponents   weight_scale    U8 [out, in / 32]    weight_scale_inv  F8_E8M0 [out, in / 32]
+                compressed-tensors                   DeepSeek-V4 experts              Quark, ModelOpt
+    codes       weight_packed   U8 [out, in / 2]     weight            I8 | U8        weight        U8
+    exponents   weight_scale    U8 [out, in / 32]    weight_scale_inv  F8_E8M0 | U8   weight_scale  U8
 
     w[o, i] = value(code[o, i]) * 2 ** (byte[o, i // 32] - 127)
 
-No global scale. gpt-oss keeps its experts in another shape: mxfp4_experts.py. Sources: compressed-tensors
-`mxfp4/base.py`, transformers `finegrained_fp8.py`.
+The low nibble comes first. No global scale. gpt-oss keeps its experts in another shape: mxfp4_experts.py. Sources:
+compressed-tensors `mxfp4/base.py`, transformers `finegrained_fp8.py`, vLLM `quark_ocp_mx.py`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
 from degarble.formats import e2m1, e8m0
+from degarble.formats.float_agreement import MODELOPT
 from degarble.formats.fp4_matrix import Fp4Matrix
 from degarble.formats.interface import PAYLOAD, StoredModule
 
@@ -70,3 +71,18 @@ class DeepseekMxfp4(Mxfp4):
     roles: ClassVar[Mapping[str, str]] = {"weight": PAYLOAD, "weight_scale_inv": "scale", "bias": "bias"}
     methods: ClassVar[frozenset[str]] = frozenset({"fp8"})
     method: ClassVar[str] = "fp8"
+
+
+class QuarkMxfp4(Mxfp4):
+    """The same under `weight` and `weight_scale`, as AMD Quark and ModelOpt write it."""
+
+    name: ClassVar[str] = "quark_mxfp4"
+    roles: ClassVar[Mapping[str, str]] = {
+        "weight": PAYLOAD,
+        "weight_scale": "scale",
+        "input_scale": "input_scale",
+        "pre_quant_scale": "pre_quant_scale",
+        "bias": "bias",
+    }
+    methods: ClassVar[frozenset[str]] = MODELOPT | {"quark"}
+    method: ClassVar[str] = "quark"

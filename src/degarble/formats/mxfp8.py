@@ -27,6 +27,7 @@ from degarble.formats.float_agreement import (
     dtype_contradictions,
     group_contradictions,
     missing_roles,
+    sharpened,
     stored_group,
 )
 from degarble.formats.interface import PAYLOAD, Form, Parts, StoredModule, WeightFormat
@@ -95,7 +96,7 @@ class Mxfp8(WeightFormat):
         if len(payload.shape) < 2:
             found.append(shape_contradiction("shape", PAYLOAD, "a matrix [out, in]", payload))
         elif scale is not None:
-            found += group_contradictions(payload.shape, scale, MX_GROUP)
+            found = sharpened(found, group_contradictions(payload.shape, scale, MX_GROUP))
         return Form(
             format=self.name,
             scheme=scheme,

@@ -25,6 +25,7 @@ class BitsandbytesMethod(Method):
     def declare(self, raw: Mapping[str, Any], *, file: str, key: str) -> Declaration:
         """See Method.declare. Both flags set: 4 bits, as transformers refuses and old versions preferred."""
         config = ConfigObject(raw, file=file, key=key)
+        storage = config.text("bnb_4bit_quant_storage")
         four, eight = _flag(config, "load_in_4bit"), _flag(config, "load_in_8bit")
         default: Scheme | None = None
         if four:
@@ -47,7 +48,7 @@ class BitsandbytesMethod(Method):
             skips=config.skips("llm_int8_skip_modules"),
             implicit_plain=("lm_head", "embed_tokens"),
             ill_typed=tuple(config.ill_typed),
-            notes={"storage": config.text("bnb_4bit_quant_storage"), "both_widths": four and eight},
+            notes={"storage": storage, "both_widths": four and eight},
         )
 
 
@@ -57,6 +58,7 @@ def _flag(config: ConfigObject, name: str) -> bool:
 
 
 def _four_bits(config: ConfigObject) -> Scheme:
+    """No strategy: the block size, 64 by default, is written beside each weight only."""
     kind = (config.text("bnb_4bit_quant_type") or "fp4").lower()
     nested = config.boolean("bnb_4bit_use_double_quant")
     label = kind if kind in ("nf4", "fp4") else None
@@ -65,5 +67,4 @@ def _four_bits(config: ConfigObject) -> Scheme:
         format=f"{label}-nested" if label and nested else label,
         type="codebook",
         num_bits=4,
-        strategy="group",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from degarble.methods.interface import SkipList
 
@@ -27,31 +27,41 @@ class ConfigObject:
     def text(self, name: str) -> str | None:
         """A string; None if absent, null or something else."""
         value = self.raw.get(name)
-        return value if isinstance(value, str) else self._ill(name)
+        if isinstance(value, str):
+            return value
+        self._note(name)
+        return None
 
     def boolean(self, name: str) -> bool | None:
         """true or false; None if absent, null or something else."""
         value = self.raw.get(name)
-        return value if isinstance(value, bool) else self._ill(name)
+        if isinstance(value, bool):
+            return value
+        self._note(name)
+        return None
 
     def integer(self, name: str) -> int | None:
         """A positive whole number below a million; None if absent, null or something else."""
         value = self.raw.get(name)
-        return value if is_count(value) else self._ill(name)
+        if is_count(value):
+            return value
+        self._note(name)
+        return None
 
     def pair(self, name: str) -> tuple[int, int] | None:
         """A list of two positive whole numbers; None if absent, null or something else."""
         value = self.raw.get(name)
         if isinstance(value, list) and len(value) == 2 and all(is_count(item) for item in value):
             return value[0], value[1]
-        return self._ill(name)
+        self._note(name)
+        return None
 
     def child(self, name: str) -> Mapping[str, Any]:
         """A nested object; empty if absent, null or something else."""
         value = self.raw.get(name)
         if isinstance(value, dict):
             return value
-        self._ill(name)
+        self._note(name)
         return {}
 
     def skips(self, *names: str) -> tuple[SkipList, ...]:
@@ -62,7 +72,7 @@ class ConfigObject:
             if value is None:
                 continue
             if not isinstance(value, list) or len(value) > MAX_NAMES:
-                self._ill(name)
+                self._note(name)
                 continue
             entries = tuple(entry for entry in value if isinstance(entry, str))
             if len(entries) != len(value):
@@ -70,11 +80,11 @@ class ConfigObject:
             found.append(SkipList(file=self.file, key=self.path(name), entries=entries))
         return tuple(found)
 
-    def _ill(self, name: str) -> None:
+    def _note(self, name: str) -> None:
         if self.raw.get(name) is not None:
             self.ill_typed.append(self.path(name))
 
 
-def is_count(value: object) -> bool:
+def is_count(value: object) -> TypeGuard[int]:
     """A positive whole number below a million, and no boolean."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1_000_000

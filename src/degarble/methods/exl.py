@@ -24,7 +24,7 @@ class ExlMethod(Method):
     def declare(self, raw: Mapping[str, Any], *, file: str, key: str) -> Declaration:
         """See Method.declare."""
         config = ConfigObject(raw, file=file, key=key)
-        method = "exl3" if str(raw.get("quant_method")).lower() == "exl3" else "exl2"
+        method = "exl3" if (config.text("quant_method") or "").lower() == "exl3" else "exl2"
         bits, head_bits = raw.get("bits"), raw.get("head_bits")
         config.ill_typed += [
             config.path(name)

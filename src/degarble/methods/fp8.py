@@ -53,8 +53,9 @@ class Fp8Method(Method):
     def declare(self, raw: Mapping[str, Any], *, file: str, key: str) -> Declaration:
         """See Method.declare."""
         config = ConfigObject(raw, file=file, key=key)
-        method = "fbgemm_fp8" if str(raw.get("quant_method")).lower() == "fbgemm_fp8" else "fp8"
+        method = "fbgemm_fp8" if (config.text("quant_method") or "").lower() == "fbgemm_fp8" else "fp8"
         block = config.pair("weight_block_size")
+        fmt = config.text("fmt")
         activations = (config.text("activation_scheme") or "dynamic").lower()
         default = Scheme(
             method=method,
@@ -79,7 +80,7 @@ class Fp8Method(Method):
             skips=config.skips("modules_to_not_convert", "ignored_layers"),
             implicit_plain=("lm_head", "embed_tokens") if method == "fbgemm_fp8" else NEVER_CONVERTED,
             ill_typed=tuple(config.ill_typed),
-            notes={"fmt": config.text("fmt"), "has_block_size": block is not None},
+            notes={"fmt": fmt, "has_block_size": block is not None},
         )
 
 

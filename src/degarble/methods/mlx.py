@@ -20,7 +20,11 @@ from degarble.methods.per_module import rules_of
 
 OWN_KEYS = frozenset({"group_size", "bits", "mode", "quant_method", "modules_to_not_convert", "dequantize"})
 
-MODES: Mapping[str, tuple[str, int, int]] = {"mxfp4": ("float", 4, 32), "nvfp4": ("float", 4, 16), "mxfp8": ("float", 8, 32)}
+MODES: Mapping[str, tuple[str, int, int]] = {
+    "mxfp4": ("float", 4, 32),
+    "nvfp4": ("float", 4, 16),
+    "mxfp8": ("float", 8, 32),
+}
 """mode -> kind of number, bits, group size, where the mode fixes them."""
 
 
@@ -62,12 +66,13 @@ def _scheme(config: ConfigObject, default: Scheme | None) -> Scheme:
     """Mode, width and group of one object; what it leaves out comes from the defaults."""
     mode = config.text("mode") or (default.format if default is not None else None) or "affine"
     number, bits, group = MODES.get(mode, ("int", None, None))
+    group_size = config.integer("group_size") or group or (default.group_size if default is not None else None)
     return Scheme(
         method="mlx",
         format=mode,
         type=number,
         num_bits=config.integer("bits") or bits or (default.num_bits if default is not None else None),
-        strategy="group",
-        group_size=config.integer("group_size") or group or (default.group_size if default is not None else None),
-        symmetric=False if number == "int" else True,
+        strategy="group" if group_size else None,
+        group_size=group_size,
+        symmetric=number != "int",
     )

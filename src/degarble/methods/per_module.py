@@ -1,4 +1,4 @@
-"""A table of module -> scheme as rules: one rule for each distinct scheme, so that 46,000 modules stay a set look-up."""
+"""A table of module -> scheme as rules: one rule for each distinct scheme, so 46,000 modules stay a set look-up."""
 
 from __future__ import annotations
 
@@ -14,5 +14,6 @@ def rules_of(table: Mapping[str, Scheme | None], key: str) -> tuple[ModuleRule, 
     for module, scheme in table.items():
         members.setdefault(scheme, set()).add(module)
     return tuple(
-        ModuleRule(key=key, matches=frozenset(modules).__contains__, scheme=scheme) for scheme, modules in members.items()
+        ModuleRule(key=key, matches=frozenset(modules).__contains__, scheme=scheme)
+        for scheme, modules in members.items()
     )

@@ -1,6 +1,6 @@
 """quanto: a `quantization_config` with widths, or the sidecar `quanto_qmap.json` with one entry a module.
 
-    config.json        {"quant_method": "quanto", "weights": "int8", "activations": null, "modules_to_not_convert": [...]}
+    config.json        {"quant_method": "quanto", "weights": "int8", "activations": null, "modules_to_not_convert": []}
     quanto_qmap.json   {"model.layers.0.mlp.up_proj": {"weights": "qint8", "activations": "none"}, …}
 
 The sidecar is the whole file, has no `quant_method`, and names only quantised modules. Source: transformers
@@ -64,7 +64,7 @@ def scheme_of(weights: str, activations: str | None) -> Scheme | None:
         method="quanto",
         type=number,
         num_bits=bits,
-        strategy="channel" if bits == 8 else "group",
+        strategy="channel" if bits == 8 else None,
         activations=None if activations in (None, "none") else "static",
     )
 

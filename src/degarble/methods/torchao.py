@@ -1,6 +1,7 @@
 """torchao: the config is the tensor class's own configuration, serialised.
 
-    {"quant_method": "torchao", "quant_type": {"default": {"_type": "Int8WeightOnlyConfig", "_data": {"group_size": null}}},
+    {"quant_method": "torchao",
+     "quant_type": {"default": {"_type": "Int8WeightOnlyConfig", "_data": {"group_size": null}}},
      "modules_to_not_convert": null, "include_input_output_embeddings": false}
 
 Older files hold a plain string (`int8_weight_only`). `FqnToConfig` names a configuration for each module; keys with
@@ -34,7 +35,8 @@ class TorchAoMethod(Method):
         """See Method.declare."""
         config = ConfigObject(raw, file=file, key=key)
         kind = raw.get("quant_type")
-        default, rules = None, ()
+        default: Scheme | None = None
+        rules: tuple[ModuleRule, ...] = ()
         if isinstance(kind, str):
             default = scheme_of(kind, config.child("quant_type_kwargs"))
         else:
@@ -59,7 +61,7 @@ def scheme_of(label: str, data: Mapping[str, Any]) -> Scheme:
     found = _WEIGHT.search(label)
     number, bits = (found[1] or found[3], int(found[2] or found[4])) if found else (None, None)
     size = data.get("group_size")
-    per_row = bits == 8 and not is_count(size) and "tensor" not in str(data.get("granularity")).lower()
+    per_row = bits == 8 and not is_count(size) and "tensor" not in _granularity(data).lower()
     active = _ACTIVATION.search(label)
     return Scheme(
         method="torchao",
@@ -72,23 +74,40 @@ def scheme_of(label: str, data: Mapping[str, Any]) -> Scheme:
     )
 
 
+def _granularity(data: Mapping[str, Any]) -> str:
+    value = data.get("granularity")
+    if isinstance(value, dict):
+        value = value.get("_type")
+    return value if isinstance(value, str) else ""
+
+
 def _tree(tree: object, key: str) -> tuple[Scheme | None, tuple[ModuleRule, ...]]:
     """One serialised configuration, or a table of them."""
-    if not isinstance(tree, dict) or not isinstance(tree.get("_type"), str):
-        return None, ()
-    data = tree.get("_data")
-    data = data if isinstance(data, dict) else {}
-    if "fqn" not in tree["_type"].lower():
-        return scheme_of(tree["_type"], data), ()
-    table = next((value for name, value in data.items() if name.endswith("fqn_to_config") and isinstance(value, dict)), {})
-    default, _ = _tree(table.get("_default"), key)
+    label, data = _node(tree)
+    if "fqn" not in label.lower():
+        return _leaf(tree), ()
+    tables = (value for name, value in data.items() if name.endswith("fqn_to_config") and isinstance(value, dict))
+    table: Mapping[str, Any] = next(tables, {})
     rules = [
-        ModuleRule(key=f"{key}.{name}", matches=_matcher(name), scheme=_tree(entry, key)[0])
+        ModuleRule(key=f"{key}.{name}", matches=_matcher(name), scheme=_leaf(entry))
         for name, entry in list(table.items())[:MAX_PATTERNS]
-        if isinstance(name, str) and name != "_default"
+        if name != "_default"
     ]
     rules.sort(key=lambda rule: rule.key.startswith(f"{key}.re:"))  # exact names win over patterns
-    return default, tuple(rules)
+    return _leaf(table.get("_default")), tuple(rules)
+
+
+def _node(tree: object) -> tuple[str, Mapping[str, Any]]:
+    """Class name and fields of one serialised object; ('', {}) if it is none."""
+    if not isinstance(tree, dict) or not isinstance(tree.get("_type"), str):
+        return "", {}
+    data = tree.get("_data")
+    return tree["_type"], data if isinstance(data, dict) else {}
+
+
+def _leaf(tree: object) -> Scheme | None:
+    label, data = _node(tree)
+    return scheme_of(label, data) if label else None
 
 
 def _matcher(name: str) -> Callable[[str], bool]:

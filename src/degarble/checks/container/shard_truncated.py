@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from degarble.checkpoint.index import ShardIndex
+from degarble.checkpoint.interface import TensorInfo
+from degarble.checks.container.tensor_places import lost_places, tensor_place
+from degarble.errors import MalformedFile
 from degarble.evidence.weights import Shard
 from degarble.finding import Finding, Fix, Location
 from degarble.registry import check
 
+FETCH = Fix(id="fetch-file", safe=False)
 
-@check("CKP101")
-def shard_truncated(shards: Mapping[str, Shard]) -> Iterator[Finding]:
+
+@check("CKP101", symptom_of=("CKP105", "CKP106"))
+def shard_truncated(shards: Mapping[str, Shard], index: ShardIndex | None = None) -> Iterator[Finding]:
     """A weight file ends before its last tensor does.
 
     ## What it looks for
@@ -43,13 +49,13 @@ def shard_truncated(shards: Mapping[str, Shard]) -> Iterator[Finding]:
     """
     for shard in shards.values():
         if shard.problem is not None and shard.problem.missing_bytes > 0:
-            yield _finding(shard.file, shard.problem.missing_bytes, ["the header itself"], None)
+            yield _headless(shard.problem, index)
             continue
         size = _size(shard)
         beyond = [info for info in shard.tensors.values() if info.end > size]
         if beyond:
             beyond.sort(key=lambda info: info.start)
-            yield _finding(shard.file, max(i.end for i in beyond) - size, [i.name for i in beyond], beyond[0].name)
+            yield _finding(shard.file, max(info.end for info in beyond) - size, beyond)
 
 
 def _size(shard: Shard) -> int:
@@ -58,13 +64,28 @@ def _size(shard: Shard) -> int:
     return shard.gguf.size if shard.gguf is not None else 0
 
 
-def _finding(file: str, missing: int, names: list[str], tensor: str | None) -> Finding:
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+def _headless(problem: MalformedFile, index: ShardIndex | None) -> Finding:
+    """The file ends inside its header, so only an index can say what it held."""
+    file, missing = problem.file, problem.missing_bytes
+    held = [name for name, shard in index.weight_map.items() if shard == file] if index is not None else []
     return Finding(
-        location=Location(file=file, tensor=tensor),
-        message=f"{file} is {missing:,} bytes short: {names[0]}{more} past its end would be read as zeros or leftovers",
-        measured={"missing_bytes": missing, "tensors_past_end": len(names)},
+        location=Location(file=file),
+        message=f"{file} ends inside its own header, at least {missing:,} bytes short: none of its tensors can be read",
+        measured={"missing_bytes": missing},
         bound={"missing_bytes": 0},
-        places=tuple(Location(file=file, tensor=name) for name in names) if tensor and len(names) > 1 else (),
-        fix=Fix(id="fetch-file", safe=False),
+        places=lost_places(file, held),
+        fix=FETCH,
+    )
+
+
+def _finding(file: str, missing: int, beyond: list[TensorInfo]) -> Finding:
+    places = tuple(tensor_place(info.name, file) for info in beyond)
+    more = f" and {len(beyond) - 1} more" if len(beyond) > 1 else ""
+    return Finding(
+        location=places[0],
+        message=f"{file} is {missing:,} bytes short: {beyond[0].name}{more} past its end read as zeros or leftovers",
+        measured={"missing_bytes": missing, "tensors_past_end": len(beyond)},
+        bound={"missing_bytes": 0},
+        places=places if len(places) > 1 else (),
+        fix=FETCH,
     )

@@ -1,0 +1,119 @@
+"""Exact facts of floating-point tensors, one chunk at a time. See float_bits.py for the arithmetic.
+
+Healthy chunks take two or three passes in the cache. Only a chunk in which something was found is looked at again, for
+the place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from degarble.checkpoint.tensor_data import Array
+from degarble.profile.float_bits import FloatBits
+from degarble.profile.lines import Chunk
+from degarble.profile.tensor_profile import NO_ROWS, Place, RowSet, TensorProfile, ValueCounts
+from degarble.profile.word_rows import head_key, uniform_pattern
+
+
+def profile_floats(chunk: Chunk, bits: FloatBits, scratch: Array | None = None) -> list[TensorProfile]:
+    """One partial profile a tensor. `scratch`: bytes to overwrite, at least as many as the chunk has."""
+    patterns = chunk.raw.view(bits.unsigned)  # [tensors, lines, numbers of a line]
+    out = None
+    if scratch is not None and bits.table is None:
+        out = scratch[: chunk.raw.size].view(bits.unsigned).reshape(patterns.shape)
+    doubled = bits.doubled(patterns, out)
+    tops = doubled.max(axis=2)  # [tensors, lines]
+    constants = _constants(patterns)
+    return [
+        _profile(chunk, bits, index, patterns[index], doubled[index], tops[index], bool(constants[index]))
+        for index in range(len(chunk.tensors))
+    ]
+
+
+def _profile(
+    chunk: Chunk, bits: FloatBits, index: int, patterns: Array, doubled: Array, tops: Array, may_be_constant: bool
+) -> TensorProfile:
+    info, top = chunk.tensors[index], int(tops.max())
+    nonfinite, first_nonfinite = 0, None
+    columns = info.shape[-1] if info.shape else 1
+    offset = chunk.start // bits.unsigned.itemsize
+    if top >= bits.nonfinite:
+        is_bad = doubled >= bits.nonfinite
+        nonfinite, first_nonfinite = int(is_bad.sum()), place(is_bad, offset, columns)
+        finite = doubled[~is_bad]
+        top = int(finite.max()) if finite.size else -1
+    zero_rows, row_tops = NO_ROWS, tops
+    if chunk.lines_per_row:
+        row_tops = tops.reshape(-1, chunk.lines_per_row).max(axis=1) if chunk.lines_per_row > 1 else tops
+        zero_rows = rows_where(row_tops == 0, chunk.first_row)
+    flat_bytes, first_flat = _zero_lines(tops, chunk)
+    keep = chunk.lines_per_row and not chunk.is_detailed and len(info.shape) > 1
+    return TensorProfile(
+        name=info.name,
+        dtype=info.dtype,
+        shape=info.shape,
+        num_rows=chunk.num_rows,
+        count=patterns.size,
+        nonfinite=nonfinite,
+        first_nonfinite=first_nonfinite,
+        absmax=bits.magnitude(top) if top >= 0 else None,
+        constant=uniform_pattern(patterns) if may_be_constant else None,
+        zero_rows=zero_rows,
+        flat_bytes=flat_bytes,
+        first_flat=first_flat,
+        key=head_key(chunk.raw[index]) if chunk.start == 0 else b"",
+        counts=_counts(bits, patterns, doubled, offset, columns) if chunk.is_detailed else None,
+        row_tops=((chunk.first_row, row_tops),) if keep else (),
+    )
+
+
+def _constants(patterns: Array) -> Array:
+    """Tensors whose first line and first column hold one pattern; the rest is worth a look only then."""
+    first = patterns[:, :1, :1]
+    return np.asarray((patterns[:, :, :1] == first).all(axis=(1, 2)) & (patterns[:, :1] == first).all(axis=(1, 2)))
+
+
+def rows_where(flags: Array, first_row: int) -> RowSet:
+    """The rows that are marked."""
+    marked = np.flatnonzero(flags)
+    return RowSet(marked.size, tuple((marked + first_row).tolist())) if marked.size else NO_ROWS
+
+
+def _zero_lines(tops: Array, chunk: Chunk) -> tuple[int, int | None]:
+    if chunk.raw.shape[2] < 512:
+        return 0, None
+    zero = np.flatnonzero(tops == 0)
+    return zero.size * chunk.raw.shape[2], chunk.start + int(zero[0]) * chunk.raw.shape[2] if zero.size else None
+
+
+def place(flags: Array, offset: int, columns: int) -> Place:
+    """Row and column of the first marked number; `offset` is the tensor's index of the chunk's first."""
+    row, column = divmod(offset + int(flags.argmax()), max(columns, 1))
+    return row, column
+
+
+def _counts(bits: FloatBits, patterns: Array, doubled: Array, offset: int, columns: int) -> ValueCounts:
+    is_zero, is_negative = doubled == 0, patterns > bits.sign
+    is_subnormal = (doubled < bits.normal) & ~is_zero
+    is_number = doubled < bits.nonfinite
+    is_negative &= is_number
+    is_positive = is_number & ~is_zero & ~is_negative
+    found: dict[str, Any] = {}
+    for many, one, flags in (
+        ("zeros", "first_zero", is_zero),
+        ("negatives", "first_negative", is_negative),
+        ("subnormals", "first_subnormal", is_subnormal),
+    ):
+        count = int(np.count_nonzero(flags))
+        if count:
+            found |= {many: count, one: place(flags, offset, columns)}
+    if is_positive.any():
+        smallest = doubled.min(where=is_positive, initial=np.iinfo(doubled.dtype).max)
+        found["min_positive"] = bits.magnitude(int(smallest))
+    values = bits.values(patterns)
+    if not is_number.all():
+        values = values[is_number]
+    values = values.reshape(-1)
+    return ValueCounts(total=float(values.sum()), total_squares=float(np.dot(values, values)), **found)

@@ -1,0 +1,1 @@
+"""Tests on the real model, SmolLM2-135M-Instruct."""
