@@ -138,8 +138,7 @@ def walk(package: ModuleType) -> Iterator[ModuleType]:
 @cache
 def rules() -> dict[str, Rule]:
     """Every rule there is, by id. Raises ValueError if two files claim one id."""
-    import degarble.checks as package
-
+    package = importlib.import_module("degarble.checks")
     found: dict[str, Rule] = {}
     for module in walk(package):
         marked = [fn.__dict__["degarble_check"] for fn in vars(module).values() if _is_check(fn, module)]

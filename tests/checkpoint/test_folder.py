@@ -78,7 +78,7 @@ def test_a_folder_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.Monkey
             raise PermissionError(13, "Permission denied")
         return scandir(path)
 
-    monkeypatch.setattr(folder_module.os, "scandir", closed)
+    monkeypatch.setattr(os, "scandir", closed)
     source = LocalFolder(tmp_path)
     assert set(source.files()) == {"config.json"}
     assert source.refused() == {"sub/": "Permission denied"}

@@ -1,0 +1,1 @@
+"""Input made to break the tool."""

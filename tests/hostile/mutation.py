@@ -12,11 +12,26 @@ from hypothesis import strategies as st
 from degarble.checkpoint.interface import Source
 from degarble.checkpoint.rope import RopeSource, literal
 
-HOSTILE = (
-    None, True, False, 0, -1, 1, 2**31, 2**63 - 1, 2**64, -(2**63), 10**30, 0.0, -1.5, 1e308, "", "0", "x", "model", "BF16",
-    "../../etc/passwd", "/dev/zero", "\0", "é\u2028", "a" * 5000, "*", "re:(a+)+$", "re:[", [], {}, [[]], [None], [-1], [0],
-    [2**60, 2**60], [1, "x"], {"": None}, {"x": {"y": []}}, list(range(300)),
-)  # fmt: skip
+HOSTILE: tuple[Any, ...] = (
+    *(None, True, False, 0, -1, 1, 2**31, 2**63 - 1, 2**64, -(2**63), 10**30, 0.0, -1.5, 1e308),
+    *(
+        "",
+        "0",
+        "x",
+        "model",
+        "BF16",
+        "../../etc/passwd",
+        "/dev/zero",
+        "\0",
+        "é\u2028",
+        "a" * 5000,
+        "*",
+        "re:(a+)+$",
+        "re:[",
+    ),
+    *([], [[]], [None], [-1], [0], [2**60, 2**60], [1, "x"], list(range(300))),
+    *({}, {"": None}, {"x": {"y": []}}),
+)
 """Values of every JSON type that a careless reader stumbles over."""
 
 hostile_values = st.sampled_from(HOSTILE).map(copy.deepcopy)
@@ -45,7 +60,7 @@ def damaged_tree(draw: st.DrawFn, tree: Any) -> Any:
             break
         holder, key = draw(st.sampled_from(places))
         act = draw(st.sampled_from(("replace", "replace", "nudge", "remove", "rename", "copy")))
-        if isinstance(holder, list) and key >= len(holder) or isinstance(holder, dict) and key not in holder:
+        if (isinstance(holder, list) and key >= len(holder)) or (isinstance(holder, dict) and key not in holder):
             continue
         if act == "remove":
             del holder[key]
@@ -57,7 +72,7 @@ def damaged_tree(draw: st.DrawFn, tree: Any) -> Any:
             holder[key] += draw(st.sampled_from((-64, -8, -1, 1, 8, 64, 2**32)))
         elif act == "copy":
             other, place = draw(st.sampled_from(places))
-            if isinstance(other, list) and place < len(other) or isinstance(other, dict) and place in other:
+            if (isinstance(other, list) and place < len(other)) or (isinstance(other, dict) and place in other):
                 holder[key] = copy.deepcopy(other[place])
         else:
             holder[key] = draw(hostile_values)

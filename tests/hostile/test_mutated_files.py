@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import tempfile
 import warnings
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from gguf import GGUFReader
@@ -19,8 +20,11 @@ from hypothesis import strategies as st
 from safetensors import deserialize
 
 from degarble.api import check_source
+from degarble.checkpoint.gguf import read_gguf
 from degarble.checkpoint.interface import Source
 from degarble.checkpoint.safetensors import read_header
+from degarble.checkpoint.shard_edit import GgufEdit
+from degarble.checkpoint.workspace import Workspace
 from degarble.report.interface import Report
 from degarble.report.json import render
 from degarble.target import open_target
@@ -47,7 +51,28 @@ CONFIGS = (
 )
 
 
-def tier(examples: int) -> Any:
+METADATA: tuple[tuple[Any, tuple[int, int | None]], ...] = (
+    (0, (4, None)),
+    (2**32 - 1, (4, None)),
+    (2**64 - 1, (10, None)),
+    (-1, (5, None)),
+    (float("nan"), (6, None)),
+    (float("inf"), (12, None)),
+    (True, (7, None)),
+    ("", (8, None)),
+    ("x\udcff\0", (8, None)),
+    ([], (9, 8)),
+    (["a"] * 3, (9, 8)),
+    ([], (9, 4)),
+    ([2**31] * 5, (9, 4)),
+    ([float("nan")], (9, 6)),
+)
+"""Values of every GGUF type, for keys of any."""
+
+Test = TypeVar("Test", bound=Callable[..., None])
+
+
+def tier(examples: int) -> Callable[[Test], Test]:
     """The same examples in every run: a failure here is a bug, never chance."""
     return settings(
         max_examples=examples,
@@ -84,6 +109,12 @@ def judged(source: Source) -> Report:
     return report
 
 
+def read_by_library(data: bytes) -> list[tuple[str, dict[str, Any]]]:
+    """Name and description of each tensor, as the format's own library has it."""
+    found: list[tuple[str, dict[str, Any]]] = deserialize(data)  # type: ignore[no-untyped-call]
+    return found
+
+
 def is_clean(report: Report, *rules: str) -> bool:
     """Whether the container rules found nothing, having read something."""
     return report.failure is None and not any(finding.rule in rules for finding in report.findings)
@@ -107,7 +138,7 @@ def test_damaged_safetensors_headers(data: st.DataObject) -> None:
     report = judged(source)
     if is_clean(report, "CKP101", "CKP105"):
         mine = read_header(source, file).tensors
-        theirs = {tensor: (info["dtype"], tuple(info["shape"])) for tensor, info in deserialize(changed)}
+        theirs = {tensor: (info["dtype"], tuple(info["shape"])) for tensor, info in read_by_library(changed)}
         assert {tensor: (info.dtype, info.shape) for tensor, info in mine.items()} == theirs
 
 
@@ -121,8 +152,6 @@ def test_damaged_gguf(data: st.DataObject) -> None:
     source = with_files(healthy(name), {file: changed})
     report = judged(source)
     if is_clean(report, "CKP101", "CKP105", "CKP106"):
-        from degarble.checkpoint.gguf import read_gguf
-
         mine = read_gguf(source, file).tensors
         with tempfile.NamedTemporaryFile(suffix=".gguf") as stream, warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -168,9 +197,6 @@ def test_damaged_indices(data: st.DataObject) -> None:
 @given(st.data())
 def test_damaged_gguf_metadata(data: st.DataObject) -> None:
     """Metadata values of every type, in headers that are otherwise sound."""
-    from degarble.checkpoint.shard_edit import GgufEdit
-    from degarble.checkpoint.workspace import Workspace
-
     name = data.draw(st.sampled_from(GGUF))
     file, _ = weights(name)
     workspace = Workspace(healthy(name))
@@ -178,15 +204,7 @@ def test_damaged_gguf_metadata(data: st.DataObject) -> None:
     assert isinstance(edit, GgufEdit)
     for _ in range(data.draw(st.integers(1, 3))):
         key = data.draw(st.sampled_from(sorted(edit.metadata)))
-        value, kind = data.draw(
-            st.sampled_from(
-                (
-                    (0, (4, None)), (2**32 - 1, (4, None)), (2**64 - 1, (10, None)), (-1, (5, None)), (float("nan"), (6, None)),
-                    (float("inf"), (12, None)), (True, (7, None)), ("", (8, None)), ("x\udcff\0", (8, None)), ([], (9, 8)),
-                    (["a"] * 3, (9, 8)), ([], (9, 4)), ([2**31] * 5, (9, 4)), ([float("nan")], (9, 6)),
-                )
-            )
-        )  # fmt: skip
+        value, kind = data.draw(st.sampled_from(METADATA))
         if data.draw(st.booleans()):
             edit.set_metadata(key, value, kind)
         elif key in edit.metadata:

@@ -26,6 +26,8 @@ MAX_HEADER_BYTES = 128 * 1024 * 1024
 MAX_TEXT_BYTES = 64 * 1024 * 1024
 MAX_TENSORS = 200_000
 MAX_PAIRS = 100_000
+MAX_PROBLEMS = 1000
+"""Faults of one header that are kept: enough to tell what happened to it."""
 MAX_ELEMENTS = 4_000_000
 """Strings or arrays in an array; the largest vocabularies are below 300,000."""
 MAX_DIMS = 4
@@ -136,7 +138,7 @@ def read_gguf(source: Source, file: str) -> GgufFile:
         alignment=alignment,
         data_start=data_start,
         size=cursor.size,
-        problems=tuple(problems),
+        problems=tuple(problems[:MAX_PROBLEMS]),
     )
 
 

@@ -32,16 +32,16 @@ def read_index(file: JsonFile) -> ShardIndex:
     mapping = value.get("weight_map")
     if not isinstance(mapping, dict):
         raise MalformedFile(file.name, "weight_map", "an object: tensor name -> shard file", _kind(mapping))
-    for name, shard in mapping.items():
-        if not isinstance(shard, str):
-            raise MalformedFile(file.name, f"weight_map.{name}", "a shard file name", _kind(shard))
+    if not all(isinstance(shard, str) for shard in mapping.values()):
+        name, shard = next((name, shard) for name, shard in mapping.items() if not isinstance(shard, str))
+        raise MalformedFile(file.name, f"weight_map.{name}", "a shard file name", _kind(shard))
     metadata = value.get("metadata")
     total = metadata.get("total_size") if isinstance(metadata, dict) else None
-    safe = {shard: is_plain_name(shard) for shard in set(mapping.values())}
+    unsafe = {shard for shard in set(mapping.values()) if not is_plain_name(shard)}
     return ShardIndex(
         file=file.name,
-        weight_map={name: shard for name, shard in mapping.items() if safe[shard]},
-        unsafe={name: shard for name, shard in mapping.items() if not safe[shard]},
+        weight_map={name: shard for name, shard in mapping.items() if shard not in unsafe} if unsafe else mapping,
+        unsafe={name: shard for name, shard in mapping.items() if shard in unsafe} if unsafe else {},
         total_size=total if isinstance(total, int) and not isinstance(total, bool) else None,
     )
 

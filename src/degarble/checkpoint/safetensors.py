@@ -28,6 +28,9 @@ MAX_HEADER_BYTES = 100_000_000
 MAX_TENSORS = 500_000
 """In one file. The largest checkpoints have 92,000 in all their files together."""
 
+MAX_PROBLEMS = 1000
+"""Faults of one header that are kept: enough to tell what happened to it."""
+
 METADATA_KEY = "__metadata__"
 
 
@@ -98,7 +101,12 @@ def read_header(source: Source, file: str) -> Header:
     problems += more
     problems += list(_region_problems(file, tensors, 8 + length, size))
     return Header(
-        file=file, tensors=tensors, metadata=metadata, data_start=8 + length, size=size, problems=tuple(problems)
+        file=file,
+        tensors=tensors,
+        metadata=metadata,
+        data_start=8 + length,
+        size=size,
+        problems=tuple(problems[:MAX_PROBLEMS]),
     )
 
 

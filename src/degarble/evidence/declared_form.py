@@ -1,4 +1,4 @@
-"""Evidence from config and names: which form the quantisation config promises for a module, under every engine's reading.
+"""Evidence from config and names: which form the config promises for a module, under every engine's reading.
 
     scheme?  ──no──►  UNNAMED        no rule of the config speaks of this module
       │ yes
@@ -14,11 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import StrEnum
 
+from degarble.architectures.interface import Architecture
 from degarble.engines.pattern_set import Predicate, UnusableEntry
 from degarble.engines.skip_rules import compile_rule, unusable_entries
 from degarble.evidence.skips import LOOSE_RULES, Skips
 from degarble.evidence.store import provides
 from degarble.formats.interface import StoredModule
+from degarble.methods.interface import Declaration
 
 DECIDED_BY_FILE = ("mlx", "exl")
 """Methods (by the start of their names) whose loaders take each module as the file has it: nothing is promised."""
@@ -54,10 +56,10 @@ class DeclaredForms:
         return self._known[module.name]
 
     def _judge(self, module: StoredModule) -> Promise:
-        if self.declaration.scheme_for(module.name) is None:
-            return Promise.UNNAMED
         if self.declaration.method.startswith(DECIDED_BY_FILE):
             return Promise.DISPUTED
+        if self.declaration.scheme_for(module.name) is None:
+            return Promise.UNNAMED
         if any(map(self.declaration.is_implicitly_plain, {module.name, module.canonical or module.name})):
             return Promise.PLAIN
         name = self._judged.get(module.name, module.name)
@@ -87,6 +89,26 @@ class DeclaredForms:
 def declared_forms(skips: Skips) -> DeclaredForms:
     """The promises of the config."""
     return DeclaredForms(skips)
+
+
+def is_mtp(module: StoredModule, architecture: Architecture | None) -> bool:
+    """Whether the module belongs to multi-token prediction: numbered behind the decoder, or under a root of its own."""
+    if (module.canonical or module.name).startswith("mtp."):
+        return True
+    return architecture is not None and module.layer is not None and module.layer in architecture.mtp_layers
+
+
+def is_plain_matrix(module: StoredModule) -> bool:
+    """A plain matrix, or a plain stack of experts; small convolutions and vectors are never quantised."""
+    payload = module.payload
+    if module.form.format != "plain" or payload is None:
+        return False
+    return len(payload.shape) == 2 or (len(payload.shape) == 3 and "experts" in module.name.split("."))
+
+
+def skip_key(declaration: Declaration) -> str:
+    """The dotted key of the list where an entry belongs; of the whole config if it has none."""
+    return declaration.skips[0].key if declaration.skips else declaration.key
 
 
 def _other_roots(module: StoredModule) -> Iterator[str]:

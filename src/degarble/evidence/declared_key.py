@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from degarble.methods.interface import Declaration
+from degarble.methods.modelopt import ALGORITHMS
 
 SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "num_bits": (
@@ -22,6 +23,7 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "group_size": ("group_size", "q_group_size", "weight_block_size", "block_structure", "strategy", "quant_algo"),
     "block_grid": ("weight_block_size", "block_structure", "block_shape", "group_size", "strategy", "quant_algo"),
     "layout": ("quant_method",),
+    "label": ("format", "checkpoint_format", "version"),
     "act_order": ("desc_act", "actorder"),
     "dtype": ("type", "fmt", "bnb_4bit_quant_type", "mode", "quant_algo", "quant_type", "format"),
     "zero_point": ("zero_point", "sym", "symmetric", "has_zero_point"),
@@ -36,11 +38,16 @@ NOT_WEIGHTS = frozenset(
 FLAGS = frozenset({"load_in_4bit", "load_in_8bit"})
 """Of these two only the one that is set says something."""
 
+BY_ALGORITHM = frozenset({"num_bits", "dtype", "layout"})
+"""What ModelOpt's algorithm name says, whatever stands beside it."""
+
 MAX_DEPTH = 5
 
 
 def declared_key(declaration: Declaration, module: str, about: str) -> str:
     """The dotted key of the fact `about`, in the rule that governs `module` or in the whole config."""
+    if declaration.method == "modelopt" and about in BY_ALGORITHM and _names_algorithm(declaration):
+        return f"{declaration.key}.quant_algo".lstrip(".")
     rule = next((rule for rule in declaration.rules if rule.matches(module)), None)
     for base in (rule.key, declaration.key) if rule is not None else (declaration.key,):
         inside = _object_at(declaration, base)
@@ -49,6 +56,11 @@ def declared_key(declaration: Declaration, module: str, about: str) -> str:
             if path is not None:
                 return ".".join((*((base,) if base else ()), *path))
     return (rule.key if rule is not None else "") or declaration.key
+
+
+def _names_algorithm(declaration: Declaration) -> bool:
+    name = declaration.raw.get("quant_algo")
+    return isinstance(name, str) and name.upper() in ALGORITHMS
 
 
 def _object_at(declaration: Declaration, key: str) -> Any:

@@ -20,6 +20,10 @@ ORDER = ("layout", "num_bits", "block_grid", "group_size", "act_order", "dtype",
 """The earlier explains the later: with a wrong width every group and every packed zero point looks wrong too."""
 
 
+UNDECLARED = "one scale per tensor, as no block size is declared"
+"""How vLLM reads an FP8 config without `weight_block_size`; transformers takes 128 x 128."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispute:
     """Modules with equal headers that contradict in one way."""
@@ -81,6 +85,10 @@ def _strategy_gap(declared: Scheme | None, stored: Scheme | None) -> Contradicti
     """One scale for a row or tensor declared, groups stored, or the other way round, where sizes alone do not tell."""
     if declared is None or stored is None:
         return None
+    if declared.method == "fp8" and declared.block_shape is None and declared.strategy is None:
+        if stored.strategy == "block":
+            return Contradiction(about="block_grid", role="scale", expected=UNDECLARED, found=stored.label)
+        return None
     single, grouped = frozenset({"tensor", "channel"}), frozenset({"group", "tensor_group"})
     said, is_stored = declared.strategy, stored.strategy
     if (said in single and is_stored in grouped) or (said in grouped and is_stored in single):
@@ -107,7 +115,15 @@ def _judge(
             members=members,
             is_config=is_config,
             file=declaration.file if declaration is not None else None,
-            key=declared_key(declaration, members[0].name, about) if declaration is not None else None,
+            key=_key(declaration, members[0], about, contradiction) if declaration is not None else None,
             num_alike=num_alike,
             num_governed=num_governed,
         )
+
+
+def _key(declaration: Declaration, module: StoredModule, about: str, contradiction: Contradiction) -> str:
+    """The key to look at; that of the block size also where it is missing."""
+    if about == "block_grid" and declaration.method == "fp8":
+        return f"{declaration.key}.weight_block_size".lstrip(".")
+    is_label = about == "layout" and contradiction.expected != declaration.method
+    return declared_key(declaration, module.name, "label" if is_label else about)

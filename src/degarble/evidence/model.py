@@ -8,6 +8,7 @@ from typing import Any
 
 from degarble.architectures.canonical import Prefix, text_prefix
 from degarble.architectures.gguf_config import gguf_config
+from degarble.architectures.gguf_names import gguf_tables
 from degarble.architectures.interface import Architecture, ArchitectureError, Container
 from degarble.architectures.load import load_architecture, text_config_of
 from degarble.checkpoint.gguf import GgufFile
@@ -17,7 +18,7 @@ from degarble.errors import EvidenceMissing, EvidenceUnjudged
 from degarble.evidence.store import Coverage, Evidence, provides
 from degarble.finding import Location
 
-TEXT_KEYS = ("text_config", "llm_config", "language_config", "thinker_config")
+TEXT_KEYS = ("thinker_config", "text_config", "llm_config", "language_config")
 MAX_NESTING = 4
 
 
@@ -48,12 +49,29 @@ class ModelConfig:
 
     def with_value(self, key: str, value: object) -> ModelConfig:
         """The same config with another value in the place where the language model reads the key."""
-        if self.gguf is not None and self.places.get(key, "") in self.gguf.metadata and key != "vocab_size":
+        if self.gguf is not None and self._is_written(key):
             metadata = {**self.gguf.metadata, self.places[key]: value}
             values, _ = gguf_config(metadata, None, has_output=not self.values.get("tie_word_embeddings"))
             return replace(self, values={**self.values, **values, "vocab_size": self.values.get("vocab_size")})
-        path = self.places[key].split(".")[:-1] if self.gguf is None and key in self.places else []
+        path = [] if self.gguf is not None else text_path(self.values)
         return replace(self, values=_replaced(self.values, path, key, value))
+
+    def _is_written(self, key: str) -> bool:
+        """Whether a GGUF file has a metadata pair of its own for the key, so that others may be derived from it."""
+        spellings = gguf_tables()["keys"].get(key, ())
+        return any(self.places.get(key, "").endswith("." + spelling) for spelling in spellings)
+
+
+def text_path(values: Mapping[str, Any]) -> list[str]:
+    """The keys that lead to the language model's config; empty where nothing is nested."""
+    path: list[str] = []
+    while len(path) < MAX_NESTING:
+        outer = next((key for key in TEXT_KEYS if isinstance(values.get(key), dict)), None)
+        if outer is None:
+            break
+        values = values[outer]
+        path.append(outer)
+    return path
 
 
 def _replaced(values: Mapping[str, Any], path: list[str], key: str, value: object) -> dict[str, Any]:
@@ -89,10 +107,7 @@ def _nested(values: Mapping[str, Any]) -> dict[str, str]:
     """Keys of a nested text config win, and are named by their dotted path."""
     places: dict[str, str] = {}
     path = ""
-    for _ in range(MAX_NESTING):
-        outer = next((key for key in TEXT_KEYS if isinstance(values.get(key), dict)), None)
-        if outer is None:
-            break
+    for outer in text_path(values):
         values, path = values[outer], f"{path}{outer}."
         places |= {key: f"{path}{key}" for key in values}
     return places

@@ -55,15 +55,26 @@ class Modules(Mapping[str, StoredModule]):
         return (module for module in self._modules.values() if module.kind in ("linear", "router", "head"))
 
 
-@provides("modules")
-def modules(
+@provides("modules_as_declared")
+def modules_as_declared(
     groups: Mapping[str, Parts],
     names: Mapping[str, str | None],
     reader: TensorReader,
     architecture: Architecture | None = None,
     declaration: Declaration | None = None,
 ) -> Modules:
-    """Group tensors and judge each distinct set of headers once."""
+    """All modules, taking every size in the config at its word."""
+    return judge_modules(groups, names, reader, architecture, declaration)
+
+
+def judge_modules(
+    groups: Mapping[str, Parts],
+    names: Mapping[str, str | None],
+    reader: TensorReader,
+    architecture: Architecture | None,
+    declaration: Declaration | None,
+) -> Modules:
+    """Judge each distinct set of headers once."""
     lookup = Lookup(architecture, declaration)
     found: dict[str, StoredModule] = {}
     for name, parts in groups.items():
@@ -95,7 +106,7 @@ def groups(tensors: Mapping[str, TensorInfo]) -> Mapping[str, Parts]:
 def names(
     groups: Mapping[str, Parts], prefix: Prefix, is_gguf: bool, gguf: GgufFile | None = None
 ) -> Mapping[str, str | None]:
-    """Module name on disk -> canonical name; None for other towers and, in GGUF, for names nobody knows."""
+    """Module name on disk -> canonical name; None for other towers."""
     if is_gguf:
         kind = gguf.metadata.get("general.architecture") if gguf is not None else None
         return {module: _from_gguf(module, parts, kind) for module, parts in groups.items()}
@@ -110,7 +121,15 @@ def _from_gguf(module: str, parts: Parts, architecture: object) -> str | None:
     suffix = next(iter(parts))
     name = f"{module}.{suffix}" if suffix else module
     full = gguf_canonical(name, architecture if isinstance(architecture, str) else "llama")
-    return full.removesuffix("." + suffix) if full else None
+    return full.removesuffix("." + suffix) if full else _strange(module)
+
+
+def _strange(module: str) -> str | None:
+    """A name outside GGUF's vocabulary keeps its layer, so that it can be reported; other towers' have more dots."""
+    block, _, rest = module.partition(".")
+    if block == "blk":
+        return f"model.layers.{rest}"
+    return None if rest or block.startswith("rope") else module
 
 
 @provides("is_gguf")

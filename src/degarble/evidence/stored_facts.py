@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from degarble.architectures.interface import Architecture
@@ -26,6 +27,9 @@ TAGS: Mapping[str, str] = {
     "bitsandbytes_int8": "bitsandbytes",
 }
 """Format file -> the name by which engine tables call it."""
+
+SPLIT_EXPERT = re.compile(r"blk\.(?P<layer>\d+)\.(?P<kind>ffn_(gate|down|up))\.\d+\Z")
+"""How GGUF named experts before it stored those of a layer as one tensor."""
 
 FUSED_LEAVES = frozenset({"qkv_proj", "gate_up_proj", "query_key_value", "W_pack", "Wqkv"})
 SCALAR_ROLES = ("global_scale", "input_scale")
@@ -68,7 +72,7 @@ class _Survey:
         self._sets: dict[str, set[object]] = {}
         self._flags: dict[str, bool] = {}
         self._expert_roles: dict[tuple[str, int | None], set[frozenset[str]]] = {}
-        self._expert_types: dict[tuple[str, int | None], set[str]] = {}
+        self._split_types: dict[tuple[str, str], set[str]] = {}
 
     def visit(self, example: StoredModule, members: list[StoredModule]) -> None:
         """Take in one class of equal modules."""
@@ -88,6 +92,8 @@ class _Survey:
         if example.kind == "linear" and any(module.layer in self._mtp_layers for module in members):
             self._flag("mtp", True)
             self._flag("mtp_quantized", form.is_quantized)
+        for module in members if form.format == "gguf" else ():
+            self._split_expert(module)
         if form.is_quantized and example.kind != "unknown":
             self._quantized(example)
 
@@ -101,16 +107,21 @@ class _Survey:
             found[name] = self._flags.get(name, False)
         found["mixed_precision"] = self._flags.get("quantized", False) and self._flags.get("plain_linear", False)
         found["uneven_experts"] = any(len(roles) > 1 for roles in self._expert_roles.values())
-        found["mixed_expert_types"] = any(len(types) > 1 for types in self._expert_types.values())
+        found["mixed_expert_types"] = any(len(types) > 1 for types in self._split_types.values())
         return found
 
     def _experts(self, example: StoredModule, members: list[StoredModule]) -> None:
         self._flag("moe", True)
         self._add("expert_projections", example.template.rpartition(".")[2])
         for layer in {module.layer for module in members}:
-            key = (example.template, layer)
-            self._expert_roles.setdefault(key, set()).add(frozenset(example.form.roles))
-            self._expert_types.setdefault(key, set()).add(example.any_part.dtype)
+            roles = frozenset(example.form.roles)
+            self._expert_roles.setdefault((example.template, layer), set()).add(roles)
+
+    def _split_expert(self, module: StoredModule) -> None:
+        split = SPLIT_EXPERT.match(module.name)
+        if split is not None:
+            self._flag("moe", True)
+            self._split_types.setdefault((split["layer"], split["kind"]), set()).add(module.any_part.dtype)
 
     def _quantized(self, example: StoredModule) -> None:
         tag, scheme, shape = format_tag(example), example.form.scheme, example.form.shape

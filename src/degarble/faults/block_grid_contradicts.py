@@ -9,7 +9,7 @@ import numpy as np
 from degarble.checkpoint.tensor_data import Array
 from degarble.evidence.declared_key import declared_key
 from degarble.faults.interface import NotApplicable, Patient, fault
-from degarble.faults.skip_list_edit import declaration_of, quantized_linears
+from degarble.faults.skip_list_edit import config_object, declaration_of, quantized_linears
 from degarble.finding import Location
 from degarble.formats.interface import StoredModule
 
@@ -27,6 +27,17 @@ def block_grid_contradicts(patient: Patient) -> Location:
         raise NotApplicable("the config gives no block size")
     holder[name] = [size // 2 for size in holder[name]]
     return Location(file=declaration.file, key=key)
+
+
+@fault("QNT105")
+def block_size_lost(patient: Patient) -> Location:
+    """Drop the block size from the config of native FP8: engines then expect one scale per tensor."""
+    declaration = declaration_of(patient)
+    _block_modules(patient)
+    config = config_object(patient, declaration)
+    if config.pop("weight_block_size", None) is None:
+        raise NotApplicable("the config gives no block size")
+    return Location(file=declaration.file, key=f"{declaration.key}.weight_block_size".lstrip("."))
 
 
 @fault("QNT105")

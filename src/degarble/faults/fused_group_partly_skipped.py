@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from degarble.faults.interface import NotApplicable, Patient, fault
-from degarble.faults.skip_list_edit import add_entries, full_entry, skips_of, store_plain
+from degarble.faults.skip_list_edit import add_entries, full_entry, quantized_linears, skips_of, store_plain
 from degarble.finding import Location
 from degarble.formats.interface import StoredModule
 
@@ -31,13 +31,9 @@ def fused_group_partly_listed(patient: Patient) -> Location:
 
 
 def _groups(patient: Patient) -> list[tuple[StoredModule, ...]]:
-    if patient.evidence.get("is_gguf"):
-        raise NotApplicable("GGUF engines do not fuse")
-    groups = [
-        group
-        for group in patient.evidence.get("fused_groups")
-        if all(module.form.is_quantized and module.kind == "linear" and module.expert is None for module in group)
-    ]
-    if not groups:
+    suitable = {module.name for module in quantized_linears(patient) if module.expert is None}
+    groups: tuple[tuple[StoredModule, ...], ...] = patient.evidence.get("fused_groups")
+    chosen = [group for group in groups if all(module.name in suitable for module in group)]
+    if not chosen:
         raise NotApplicable("no quantised fused group")
-    return groups
+    return chosen

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from degarble.evidence.declared_form import DeclaredForms, Promise
+from degarble.evidence.declared_form import DeclaredForms, Promise, is_mtp
 from degarble.faults.interface import NotApplicable, Patient, fault
 from degarble.faults.skip_list_edit import add_entries, full_entry, skips_of
-from degarble.faults.stored_plain_but_declared_quantized import is_mtp, store_plain
+from degarble.faults.stored_plain_but_declared_quantized import store_plain
 from degarble.finding import Location
 from degarble.formats.interface import StoredModule
 

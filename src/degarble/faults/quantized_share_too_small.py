@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from degarble.faults.interface import NotApplicable, Patient, fault
 from degarble.evidence.skips import Skips
+from degarble.faults.interface import NotApplicable, Patient, fault
 from degarble.faults.skip_list_edit import add_entries, full_entry, skips_of
 from degarble.faults.stored_plain_but_declared_quantized import store_plain
 from degarble.finding import Location
@@ -28,6 +28,8 @@ def only_one_layer_quantized(patient: Patient) -> Location:
 
 def _exempt(patient: Patient, chosen: Callable[[StoredModule], bool]) -> Location:
     skips = skips_of(patient)
+    if skips.declaration.method == "bitsandbytes":
+        raise NotApplicable("plain layers in a 4-bit checkpoint are a known issue of their own (ENG703)")
     linears = patient.modules(lambda m: m.kind == "linear" and m.form.is_quantized and m.form.shape is not None)
     exempt = [module for module in linears if chosen(module)]
     if not exempt or 2 * _parameters(exempt) <= _parameters(linears):

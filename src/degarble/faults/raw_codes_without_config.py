@@ -57,7 +57,9 @@ def config_names_other_modules(patient: Patient) -> Location:
 
 
 def _coded(patient: Patient) -> list[StoredModule]:
-    return patient.modules(lambda m: m.form.is_quantized and m.payload is not None and not m.any_part.dtype.startswith("GGUF"))
+    return patient.modules(
+        lambda m: m.form.is_quantized and m.payload is not None and not m.any_part.dtype.startswith("GGUF")
+    )
 
 
 def _configs(patient: Patient) -> list[tuple[str, str]]:

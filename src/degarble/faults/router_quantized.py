@@ -59,7 +59,11 @@ def store_quantized(patient: Patient, target: StoredModule, name: str | None = N
     rows, columns = target.any_part.shape
     donors = patient.modules(lambda m: m.kind == "linear" and m.form.is_quantized and m.form.shape is not None)
     exact = [donor for donor in donors if donor.form.shape == (rows, columns)]
-    wide = [d for d in donors if d.form.shape and len(d.form.shape) == 2 and d.form.shape[0] >= rows and d.form.shape[1] == columns]
+    wide = [
+        d
+        for d in donors
+        if d.form.shape and len(d.form.shape) == 2 and d.form.shape[0] >= rows and d.form.shape[1] == columns
+    ]
     donor = patient.pick(exact or wide)
     arrays = _shuffled(donor) if donor in exact else _cut(donor, rows)
     stem, file = name or target.name, target.any_part.file

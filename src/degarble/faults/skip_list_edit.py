@@ -8,6 +8,7 @@ from typing import Any
 
 import ml_dtypes
 
+from degarble.architectures.interface import Architecture
 from degarble.evidence.skips import Skips
 from degarble.faults.interface import NotApplicable, Patient
 from degarble.finding import Location
@@ -79,11 +80,14 @@ def store_plain(patient: Patient, module: StoredModule) -> str:
 
 
 def quantized_linears(patient: Patient, *leaves: str) -> list[StoredModule]:
-    """Quantised linears of the text model, of these names only where some are given."""
+    """Quantised linears of the decoder, of these names only where some are given, and then no experts."""
+    architecture: Architecture | None = patient.evidence.find("architecture")
+    mtp_layers = architecture.mtp_layers if architecture is not None else ()
 
     def suitable(module: StoredModule) -> bool:
-        leaf = module.template.rpartition(".")[2]
-        return module.kind == "linear" and module.form.is_quantized and (not leaves or leaf in leaves)
+        if module.kind != "linear" or not module.form.is_quantized or module.layer in mtp_layers:
+            return False
+        return not leaves or (module.template.rpartition(".")[2] in leaves and module.expert is None)
 
     if patient.evidence.get("is_gguf"):
         raise NotApplicable("GGUF types stand in the file itself")

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import ml_dtypes
 import numpy as np
 
-from degarble.architectures.interface import Architecture
 from degarble.checkpoint.tensor_data import Array
-from degarble.evidence.declared_form import DeclaredForms, Promise
+from degarble.evidence.declared_form import DeclaredForms, Promise, is_mtp
 from degarble.faults.interface import NotApplicable, Patient, fault
 from degarble.faults.skip_list_edit import config_object, declaration_of
 from degarble.finding import Location
+from degarble.formats.detect import formats
 from degarble.formats.interface import PAYLOAD, StoredModule
 
 
@@ -39,7 +39,10 @@ def stored_plain_in_all_layers(patient: Patient) -> Location:
 def stored_plain_with_scales_left(patient: Patient) -> Location:
     """Replace the codes of one linear by plain values and leave its scales beside them."""
     module = patient.pick(m for m in _promised(patient) if not m.form.roles[PAYLOAD].startswith("_"))
-    if any("." in suffix or suffix == "weight" for role, suffix in module.form.roles.items() if role not in (PAYLOAD, "bias")):
+    plain = plain_suffix()
+    if any(
+        "." in suffix or suffix == plain for role, suffix in module.form.roles.items() if role not in (PAYLOAD, "bias")
+    ):
         raise NotApplicable("the companions' names hang under the payload's")
     return store_plain(patient, module, keep_companions=True)
 
@@ -51,7 +54,9 @@ def head_not_skipped(patient: Patient) -> Location:
     architecture = patient.evidence.find("architecture")
     if forms is None or forms.declaration.implicit_plain or architecture is None or architecture.tied:
         raise NotApplicable("the head is tied, or spared without being listed")
-    head = patient.pick(patient.modules(lambda m: m.kind == "head" and m.canonical == "lm_head" and m.form.format == "plain"))
+    head = patient.pick(
+        patient.modules(lambda m: m.kind == "head" and m.canonical == "lm_head" and m.form.format == "plain")
+    )
     drop_skip_entries(patient, lambda entry: "lm_head" in entry)
     return Location(file=head.any_part.file, tensor=head.any_part.name, module=head.name)
 
@@ -88,24 +93,23 @@ def _promised(patient: Patient) -> list[StoredModule]:
     return patient.modules(suitable)
 
 
-def is_mtp(module: StoredModule, architecture: Architecture | None) -> bool:
-    """Whether a module belongs to a prediction layer: a contradiction there is QNT120."""
-    behind = architecture is not None and module.layer in architecture.mtp_layers
-    return behind or (module.canonical or "").startswith("mtp.")
-
-
 def store_plain(patient: Patient, module: StoredModule, *, keep_companions: bool = False) -> Location:
     """Store a module's values plain under `weight`, in the dtype of the model; codes and companions go."""
     try:
         values = _as_model_dtype(patient, module.dequantize())
     except (NotImplementedError, ValueError, KeyError) as error:
         raise NotApplicable(f"{module.name} cannot be dequantised: {error}") from None
-    file, name = module.any_part.file, f"{module.name}.weight"
+    file, name = module.any_part.file, f"{module.name}.{plain_suffix()}"
     for role, suffix in module.form.roles.items():
         if role == PAYLOAD or not (keep_companions or role == "bias"):
             patient.workspace.drop(module.parts[suffix].name)
     patient.workspace.add(file, name, values)
     return Location(file=file, tensor=name, module=module.name, layer=module.layer, expert=module.expert)
+
+
+def plain_suffix() -> str:
+    """Where every loader looks for plain values."""
+    return formats()["plain"].suffix_of(PAYLOAD)
 
 
 def _as_model_dtype(patient: Patient, values: Array) -> Array:

@@ -34,9 +34,7 @@ def _tied_embedding(patient: Patient) -> StoredModule:
     architecture = patient.evidence.find("architecture")
     if architecture is None or not architecture.tied or patient.evidence.get("is_gguf"):
         raise NotApplicable("not tied, or a format that quantises embeddings by design")
-    return patient.pick(
-        patient.modules(lambda m: m.canonical == "model.embed_tokens" and m.form.format == "plain")
-    )
+    return patient.pick(patient.modules(lambda m: m.canonical == "model.embed_tokens" and m.form.format == "plain"))
 
 
 def _unlist(patient: Patient, part: str) -> None:

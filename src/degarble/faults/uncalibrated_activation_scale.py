@@ -27,9 +27,7 @@ def activations_declared_static(patient: Patient) -> Location:
         raise NotApplicable("no config.json that declares anything")
     if declaration.default is None or declaration.default.activations != "dynamic":
         raise NotApplicable("activations are not dynamic")
-    module = patient.pick(
-        patient.modules(lambda m: m.form.is_quantized and INPUT_SCALE in m.format.roles.values())
-    )
+    module = patient.pick(patient.modules(lambda m: m.form.is_quantized and INPUT_SCALE in m.format.roles.values()))
     config: Any = patient.workspace.json("config.json")
     for key in declaration.key.split("."):
         config = config[key]

@@ -36,7 +36,7 @@ from degarble.formats.integer_agreement import (
     part_contradictions,
     stored_scheme,
 )
-from degarble.formats.interface import PAYLOAD, Contradiction, Form, Parts, StoredModule, WeightFormat
+from degarble.formats.interface import PAYLOAD, Axis, Contradiction, Form, Parts, StoredModule, WeightFormat
 from degarble.formats.packing import pack_words, unpack_words
 from degarble.formats.qweight import PACKED, layout_of
 from degarble.formats.rewrite import rewrite
@@ -77,6 +77,11 @@ class Awq(WeightFormat):
         "scales": "scale",
         "qzeros": "zero_point",
         "bias": "bias",
+    }
+    axes: ClassVar[Mapping[str, tuple[Axis, Axis | None]]] = {
+        PAYLOAD: ((-1, PACKED), (-2, 1)),
+        "scale": ((-1, 1), (-2, "group")),
+        "zero_point": ((-1, PACKED), (-2, "group")),
     }
 
     def claim(self, parts: Parts, declared: Scheme | None) -> int:

@@ -34,7 +34,7 @@ from degarble.formats.integer_agreement import (
     part_contradictions,
     stored_scheme,
 )
-from degarble.formats.interface import PAYLOAD, Form, Parts, StoredModule, WeightFormat
+from degarble.formats.interface import PAYLOAD, Axis, Form, Parts, StoredModule, WeightFormat
 from degarble.formats.packing import pack_words, unpack_words
 from degarble.formats.qweight import PACKED, layout_of
 from degarble.formats.rewrite import rewrite
@@ -81,6 +81,11 @@ class AwqGemv(WeightFormat):
         "scales": "scale",
         "qzeros": "zero_point",
         "bias": "bias",
+    }
+    axes: ClassVar[Mapping[str, tuple[Axis, Axis | None]]] = {
+        PAYLOAD: ((-2, 1), (-1, PACKED)),
+        "scale": ((-2, 1), None),
+        "zero_point": ((-2, 1), None),
     }
 
     def claim(self, parts: Parts, declared: Scheme | None) -> int:

@@ -20,7 +20,7 @@ import numpy as np
 from degarble.checkpoint.tensor_data import Array
 from degarble.formats import int8_rows
 from degarble.formats.agreement import declared_against_stored, shape_contradiction
-from degarble.formats.interface import PAYLOAD, Form, Parts, StoredModule, WeightFormat
+from degarble.formats.interface import PAYLOAD, Axis, Form, Parts, StoredModule, WeightFormat
 from degarble.formats.rewrite import rewrite
 from degarble.formats.scheme import Scheme
 
@@ -38,6 +38,10 @@ class BitsandbytesInt8(WeightFormat):
         "SCB": "scale",
         "weight_format": "layout",
         "bias": "bias",
+    }
+    axes: ClassVar[Mapping[str, tuple[Axis, Axis | None]]] = {
+        PAYLOAD: ((-2, 1), (-1, 1)),
+        "scale": ((-1, 1), None),
     }
 
     def claim(self, parts: Parts, declared: Scheme | None) -> int:

@@ -34,7 +34,7 @@ from degarble.formats.integer_agreement import (
     part_contradictions,
     stored_scheme,
 )
-from degarble.formats.interface import PAYLOAD, Contradiction, Form, Parts, StoredModule, WeightFormat
+from degarble.formats.interface import PAYLOAD, Axis, Contradiction, Form, Parts, StoredModule, WeightFormat
 from degarble.formats.rewrite import rewrite
 from degarble.formats.scheme import Scheme
 
@@ -65,6 +65,11 @@ class CompressedInt(WeightFormat):
         "input_zero_point": "input_zero_point",
         "pre_quant_scale": "pre_quant_scale",
         "bias": "bias",
+    }
+    axes: ClassVar[Mapping[str, tuple[Axis, Axis | None]]] = {
+        PAYLOAD: ((-2, 1), (-1, 1)),
+        "scale": ((-2, 1), (-1, "group")),
+        "zero_point": ((-2, 1), (-1, "group")),
     }
 
     def claim(self, parts: Parts, declared: Scheme | None) -> int:

@@ -40,7 +40,7 @@ from degarble.formats.integer_agreement import (
     stored_scheme,
     widths_for,
 )
-from degarble.formats.interface import PAYLOAD, Contradiction, Form, Parts, StoredModule, WeightFormat
+from degarble.formats.interface import PAYLOAD, Axis, Contradiction, Form, Parts, StoredModule, WeightFormat
 from degarble.formats.packing import WORD_BITS, num_words, pack_words, unpack_words
 from degarble.formats.rewrite import rewrite
 from degarble.formats.scheme import Scheme
@@ -74,6 +74,11 @@ class CompressedPack(WeightFormat):
         "input_scale": "input_scale",
         "input_zero_point": "input_zero_point",
         "bias": "bias",
+    }
+    axes: ClassVar[Mapping[str, tuple[Axis, Axis | None]]] = {
+        PAYLOAD: ((-2, 1), (-1, "words")),
+        "scale": ((-2, 1), (-1, "group")),
+        "zero_point": ((-2, "words"), (-1, "group")),
     }
 
     def claim(self, parts: Parts, declared: Scheme | None) -> int:

@@ -27,7 +27,7 @@ from degarble.formats.float_agreement import (
     sharpened,
     stored_group,
 )
-from degarble.formats.interface import PAYLOAD, Contradiction, Form, Parts, StoredModule, WeightFormat
+from degarble.formats.interface import PAYLOAD, Axis, Contradiction, Form, Parts, StoredModule, WeightFormat
 from degarble.formats.rewrite import rewrite
 from degarble.formats.scheme import Scheme
 
@@ -103,6 +103,11 @@ class Fp4Matrix(WeightFormat):
     needed: ClassVar[tuple[str, ...]]
     static: ClassVar[tuple[str, ...]] = ("static",)
     values: ClassVar[Array] = e2m1.VALUES
+    axes: ClassVar[Mapping[str, tuple[Axis, Axis | None]]] = {
+        PAYLOAD: ((-2, 1), (-1, 2)),
+        "scale": ((-2, 1), (-1, "group")),
+        "global_scale": ((-2, 1), None),
+    }
 
     def claim(self, parts: Parts, declared: Scheme | None) -> int:
         """See layout_of."""

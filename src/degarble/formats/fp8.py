@@ -24,7 +24,7 @@ from degarble.checkpoint.tensor_data import Array
 from degarble.formats.agreement import shape_contradiction
 from degarble.formats.float8 import METHODS, SCALE_DTYPES, decode, encode, largest, layout_of
 from degarble.formats.float_agreement import MODELOPT, disagreements, dtype_contradictions, missing_roles
-from degarble.formats.interface import PAYLOAD, Contradiction, Form, Parts, StoredModule, WeightFormat
+from degarble.formats.interface import PAYLOAD, Axis, Contradiction, Form, Parts, StoredModule, WeightFormat
 from degarble.formats.rewrite import rewrite
 from degarble.formats.scheme import Scheme
 
@@ -86,6 +86,11 @@ class Fp8(WeightFormat):
         "input_scale_ub": "input_scale_bound",
         "output_scale": "output_scale",
         "bias": "bias",
+    }
+    axes: ClassVar[Mapping[str, tuple[Axis, Axis | None]]] = {
+        PAYLOAD: ((-2, 1), (-1, 1)),
+        "scale": ((-2, 1), None),
+        "zero_point": ((-2, 1), None),
     }
     methods: ClassVar[frozenset[str]] = METHODS | MODELOPT | {"compressed-tensors", "quark"}
 

@@ -29,7 +29,7 @@ from degarble.formats.agreement import shape_contradiction
 from degarble.formats.float8 import SCALE_DTYPES, decode, encode, largest, layout_of, squeezed
 from degarble.formats.float_agreement import MODELOPT, disagreements, dtype_contradictions, missing_roles
 from degarble.formats.fp8 import align, strategy_of
-from degarble.formats.interface import PAYLOAD, Contradiction, Form, Parts, StoredModule, WeightFormat
+from degarble.formats.interface import PAYLOAD, Axis, Contradiction, Form, Parts, StoredModule, WeightFormat
 from degarble.formats.rewrite import rewrite
 from degarble.formats.scheme import Scheme
 
@@ -98,6 +98,10 @@ class Fp8Block(WeightFormat):
         "weight_scale_inv": "scale",
         "activation_scale": "input_scale",
         "bias": "bias",
+    }
+    axes: ClassVar[Mapping[str, tuple[Axis, Axis | None]]] = {
+        PAYLOAD: ((-2, 1), (-1, 1)),
+        "scale": ((-2, "block"), (-1, "block")),
     }
     methods: ClassVar[frozenset[str]] = frozenset({"fp8"})
 

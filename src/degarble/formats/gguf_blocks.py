@@ -24,7 +24,7 @@ from degarble.checkpoint.tensor_data import Array
 from degarble.formats import e8m0
 from degarble.formats.agreement import shape_contradiction
 from degarble.formats.gguf_types import GGML_TYPE_BY_NAME, GgmlType
-from degarble.formats.interface import PAYLOAD, Contradiction, Form, Parts, StoredModule, WeightFormat
+from degarble.formats.interface import PAYLOAD, Axis, Contradiction, Form, Parts, StoredModule, WeightFormat
 from degarble.formats.scheme import Scheme
 
 PREFIX = "GGUF:"
@@ -110,6 +110,7 @@ class GgufBlocks(WeightFormat):
 
     name: ClassVar[str] = "gguf"
     roles: ClassVar[Mapping[str, str]] = {"weight": PAYLOAD, "bias": "bias"}
+    axes: ClassVar[Mapping[str, tuple[Axis, Axis | None]]] = {PAYLOAD: ((-2, 1), (-1, "ggml"))}
 
     def claim(self, parts: Parts, declared: Scheme | None) -> int:
         """By dtype."""

@@ -39,7 +39,7 @@ from degarble.formats.integer_agreement import (
     stored_scheme,
     widths_for,
 )
-from degarble.formats.interface import PAYLOAD, Contradiction, Form, Parts, StoredModule, WeightFormat
+from degarble.formats.interface import PAYLOAD, Axis, Contradiction, Form, Parts, StoredModule, WeightFormat
 from degarble.formats.packing import WORD_BITS, num_words, pack_words, unpack_words
 from degarble.formats.qweight import layout_of
 from degarble.formats.rewrite import rewrite
@@ -81,6 +81,11 @@ class Gptq(WeightFormat):
         "qzeros": "zero_point",
         "g_idx": "g_idx",
         "bias": "bias",
+    }
+    axes: ClassVar[Mapping[str, tuple[Axis, Axis | None]]] = {
+        PAYLOAD: ((-1, 1), (-2, "words")),
+        "scale": ((-1, 1), (-2, "group")),
+        "zero_point": ((-1, "words"), (-2, "group")),
     }
 
     def claim(self, parts: Parts, declared: Scheme | None) -> int:

@@ -28,6 +28,9 @@ Parts = Mapping[str, TensorInfo]
 
 PAYLOAD = "payload"
 
+Axis = tuple[int, int | str]
+"""(axis of a stored part counted from the right, codes that share an index along it); see slicing.py."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contradiction:
@@ -73,6 +76,8 @@ class WeightFormat(ABC):
     """suffix -> role, every part the format may store. Exactly the payload suffixes map to PAYLOAD."""
     missing_names: ClassVar[Mapping[str, str]] = {}
     """role -> suffix to name in messages, where several suffixes carry one role."""
+    axes: ClassVar[Mapping[str, tuple[Axis, Axis | None]]] = {}
+    """role -> where its outputs and its inputs lie, for slicing.py; without it, the module is only read whole."""
 
     @abstractmethod
     def claim(self, parts: Parts, declared: Scheme | None) -> int:

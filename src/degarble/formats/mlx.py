@@ -24,7 +24,7 @@ from degarble.checkpoint.tensor_data import Array
 from degarble.formats.agreement import bits_of, shape_contradiction, shape_of
 from degarble.formats.float8 import SCALE_DTYPES
 from degarble.formats.float_agreement import disagreements, dtype_contradictions
-from degarble.formats.interface import PAYLOAD, Contradiction, Form, Parts, StoredModule, WeightFormat
+from degarble.formats.interface import PAYLOAD, Axis, Contradiction, Form, Parts, StoredModule, WeightFormat
 from degarble.formats.packing import WORD_BITS, pack_words, unpack_words
 from degarble.formats.rewrite import rewrite
 from degarble.formats.scheme import Scheme
@@ -59,6 +59,11 @@ class Mlx(WeightFormat):
         "biases": "offset",
         "qbiases": "offset",
         "bias": "bias",
+    }
+    axes: ClassVar[Mapping[str, tuple[Axis, Axis | None]]] = {
+        PAYLOAD: ((-2, 1), (-1, "words")),
+        "scale": ((-2, 1), (-1, "group")),
+        "offset": ((-2, 1), (-1, "group")),
     }
     missing_names: ClassVar[Mapping[str, str]] = {"offset": "biases"}
 

@@ -34,7 +34,7 @@ from degarble.formats.integer_agreement import (
     part_contradictions,
     stored_scheme,
 )
-from degarble.formats.interface import PAYLOAD, Form, Parts, StoredModule, WeightFormat
+from degarble.formats.interface import PAYLOAD, Axis, Form, Parts, StoredModule, WeightFormat
 from degarble.formats.rewrite import rewrite
 from degarble.formats.scheme import Scheme
 
@@ -79,6 +79,10 @@ class ModelOptInt4(WeightFormat):
         "pre_quant_scale": "pre_quant_scale",
         "input_scale": "input_scale",
         "bias": "bias",
+    }
+    axes: ClassVar[Mapping[str, tuple[Axis, Axis | None]]] = {
+        PAYLOAD: ((-2, 2), (-1, 1)),
+        "scale": ((-2, 1), (-1, "group")),
     }
 
     def claim(self, parts: Parts, declared: Scheme | None) -> int:

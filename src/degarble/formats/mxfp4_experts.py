@@ -23,7 +23,7 @@ from degarble.formats import e2m1, e8m0
 from degarble.formats.agreement import shape_contradiction
 from degarble.formats.float_agreement import disagreements, dtype_contradictions
 from degarble.formats.fp4_matrix import dequantize
-from degarble.formats.interface import PAYLOAD, Contradiction, Form, Parts, StoredModule, WeightFormat
+from degarble.formats.interface import PAYLOAD, Axis, Contradiction, Form, Parts, StoredModule, WeightFormat
 from degarble.formats.mxfp4 import GROUP
 from degarble.formats.rewrite import rewrite
 from degarble.formats.scheme import Scheme
@@ -50,6 +50,10 @@ class Mxfp4Experts(WeightFormat):
 
     name: ClassVar[str] = "mxfp4_experts"
     roles: ClassVar[Mapping[str, str]] = {"_blocks": PAYLOAD, "_scales": "scale", "_bias": "bias"}
+    axes: ClassVar[Mapping[str, tuple[Axis, Axis | None]]] = {
+        PAYLOAD: ((-3, 1), (-2, GROUP)),
+        "scale": ((-2, 1), (-1, "group")),
+    }
 
     def claim(self, parts: Parts, declared: Scheme | None) -> int:
         """By name; by shape if the last axis is a block of 16 bytes."""

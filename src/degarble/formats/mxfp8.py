@@ -30,7 +30,7 @@ from degarble.formats.float_agreement import (
     sharpened,
     stored_group,
 )
-from degarble.formats.interface import PAYLOAD, Form, Parts, StoredModule, WeightFormat
+from degarble.formats.interface import PAYLOAD, Axis, Form, Parts, StoredModule, WeightFormat
 from degarble.formats.rewrite import rewrite
 from degarble.formats.scheme import Scheme
 
@@ -65,6 +65,10 @@ class Mxfp8(WeightFormat):
         "weight_scale_inv": "scale",
         "input_scale": "input_scale",
         "bias": "bias",
+    }
+    axes: ClassVar[Mapping[str, tuple[Axis, Axis | None]]] = {
+        PAYLOAD: ((-2, 1), (-1, 1)),
+        "scale": ((-2, 1), (-1, "group")),
     }
     missing_names: ClassVar[Mapping[str, str]] = {"scale": "weight_scale"}
     methods: ClassVar[frozenset[str]] = MODELOPT | {"compressed-tensors", "fp8", "mxfp8", "quark"}

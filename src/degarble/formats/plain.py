@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
-from degarble.formats.interface import PAYLOAD, Form, Parts, StoredModule, WeightFormat
+from degarble.formats.interface import PAYLOAD, Axis, Form, Parts, StoredModule, WeightFormat
 from degarble.formats.scheme import Scheme
 
 PLAIN_DTYPES = frozenset({"F16", "BF16", "F32", "F64", "GGUF:F16", "GGUF:BF16", "GGUF:F32", "GGUF:F64"})
@@ -22,6 +22,7 @@ class Plain(WeightFormat):
 
     name: ClassVar[str] = "plain"
     roles: ClassVar[Mapping[str, str]] = {"weight": PAYLOAD, "": PAYLOAD, "bias": "bias"}
+    axes: ClassVar[Mapping[str, tuple[Axis, Axis | None]]] = {PAYLOAD: ((-2, 1), (-1, 1))}
 
     def claim(self, parts: Parts, declared: Scheme | None) -> int:
         """A floating-point `weight`, or a bare parameter such as `e_score_correction_bias`.

@@ -22,7 +22,7 @@ from degarble.formats.agreement import shape_contradiction
 from degarble.formats.float8 import FLOAT8, SCALE_DTYPES, decode
 from degarble.formats.float_agreement import disagreements, dtype_contradictions, missing_roles
 from degarble.formats.fp8 import align, strategy_of
-from degarble.formats.interface import PAYLOAD, Form, Parts, StoredModule, WeightFormat
+from degarble.formats.interface import PAYLOAD, Axis, Form, Parts, StoredModule, WeightFormat
 from degarble.formats.rewrite import rewrite
 from degarble.formats.scheme import Scheme
 
@@ -40,6 +40,10 @@ class Quanto(WeightFormat):
         "input_scale": "input_scale",
         "output_scale": "output_scale",
         "bias": "bias",
+    }
+    axes: ClassVar[Mapping[str, tuple[Axis, Axis | None]]] = {
+        PAYLOAD: ((-2, 1), (-1, 1)),
+        "scale": ((-2, 1), None),
     }
 
     def claim(self, parts: Parts, declared: Scheme | None) -> int:

@@ -23,7 +23,7 @@ from degarble.checkpoint.tensor_data import Array
 from degarble.formats.agreement import shape_contradiction
 from degarble.formats.float8 import FLOAT8, SCALE_DTYPES, decode
 from degarble.formats.float_agreement import disagreements, dtype_contradictions
-from degarble.formats.interface import PAYLOAD, Form, Parts, StoredModule, WeightFormat
+from degarble.formats.interface import PAYLOAD, Axis, Form, Parts, StoredModule, WeightFormat
 from degarble.formats.rewrite import rewrite
 from degarble.formats.scheme import Scheme
 
@@ -39,6 +39,11 @@ class TorchAo(WeightFormat):
         "_weight_scale": "scale",
         "_weight_zero_point": "zero_point",
         "bias": "bias",
+    }
+    axes: ClassVar[Mapping[str, tuple[Axis, Axis | None]]] = {
+        PAYLOAD: ((-2, 1), (-1, 1)),
+        "scale": ((-2, 1), (-1, "group")),
+        "zero_point": ((-2, 1), (-1, "group")),
     }
 
     def claim(self, parts: Parts, declared: Scheme | None) -> int:

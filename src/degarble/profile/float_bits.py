@@ -46,6 +46,10 @@ class FloatBits:
             return np.asarray(self.table[patterns])
         return np.add(patterns, patterns, out=out)
 
+    def twice(self, pattern: int) -> int:
+        """`doubled` of one pattern of a positive number."""
+        return int(self.table[pattern & 0xFF]) if self.table is not None else 2 * pattern
+
     def magnitude(self, doubled: int) -> float:
         """The number whose doubled pattern this is."""
         if self.table is not None:

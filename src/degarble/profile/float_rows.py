@@ -65,6 +65,7 @@ def _profile(
         first_flat=first_flat,
         key=head_key(chunk.raw[index]) if chunk.start == 0 else b"",
         counts=_counts(bits, patterns, doubled, offset, columns) if chunk.is_detailed else None,
+        sums=_sums(bits, patterns, doubled) if chunk.is_detailed and len(info.shape) < 2 else None,
         row_tops=((chunk.first_row, row_tops),) if keep else (),
     )
 
@@ -95,25 +96,31 @@ def place(flags: Array, offset: int, columns: int) -> Place:
 
 
 def _counts(bits: FloatBits, patterns: Array, doubled: Array, offset: int, columns: int) -> ValueCounts:
-    is_zero, is_negative = doubled == 0, patterns > bits.sign
-    is_subnormal = (doubled < bits.normal) & ~is_zero
-    is_number = doubled < bits.nonfinite
-    is_negative &= is_number
-    is_positive = is_number & ~is_zero & ~is_negative
+    """Three reductions tell whether there is anything to count; unsigned wrap-around puts zero last."""
+    one, sign = bits.unsigned.type(1), bits.sign
     found: dict[str, Any] = {}
-    for many, one, flags in (
-        ("zeros", "first_zero", is_zero),
-        ("negatives", "first_negative", is_negative),
-        ("subnormals", "first_subnormal", is_subnormal),
-    ):
-        count = int(np.count_nonzero(flags))
-        if count:
-            found |= {many: count, one: place(flags, offset, columns)}
-    if is_positive.any():
-        smallest = doubled.min(where=is_positive, initial=np.iinfo(doubled.dtype).max)
-        found["min_positive"] = bits.magnitude(int(smallest))
-    values = bits.values(patterns)
-    if not is_number.all():
-        values = values[is_number]
-    values = values.reshape(-1)
-    return ValueCounts(total=float(values.sum()), total_squares=float(np.dot(values, values)), **found)
+    smallest = int((patterns - one).min()) + 1  # of the positive numbers, if there are any
+    has_negative = int(patterns.max()) > sign
+    least = int((doubled - doubled.dtype.type(1)).min()) + 1 if has_negative else bits.twice(smallest)
+    if smallest < sign and bits.twice(smallest) < bits.nonfinite:
+        found["min_positive"] = bits.magnitude(bits.twice(smallest))
+    if int(doubled.min()) == 0:
+        found |= _counted("zeros", "first_zero", doubled == 0, offset, columns)
+    if has_negative:
+        is_negative = (patterns > sign) & (doubled < bits.nonfinite)
+        found |= _counted("negatives", "first_negative", is_negative, offset, columns)
+    if least < bits.normal:
+        is_subnormal = (doubled < bits.normal) & (doubled > 0)
+        found |= _counted("subnormals", "first_subnormal", is_subnormal, offset, columns)
+    return ValueCounts(**found)
+
+
+def _counted(many: str, first: str, flags: Array, offset: int, columns: int) -> dict[str, Any]:
+    count = int(np.count_nonzero(flags))
+    return {many: count, first: place(flags, offset, columns)} if count else {}
+
+
+def _sums(bits: FloatBits, patterns: Array, doubled: Array) -> tuple[float, float]:
+    """Sum and sum of squares of the finite values of a short tensor."""
+    values = bits.values(patterns)[doubled < bits.nonfinite]
+    return float(values.sum()), float(np.dot(values, values))

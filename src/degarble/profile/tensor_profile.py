@@ -52,9 +52,6 @@ class ValueCounts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     first_subnormal: Place | None = None
     min_positive: float | None = None
     """Smallest number above zero."""
-    total: float = 0.0
-    """Sum of the finite values."""
-    total_squares: float = 0.0
 
     def merge(self, other: ValueCounts) -> ValueCounts:
         """Counts of both."""
@@ -66,8 +63,6 @@ class ValueCounts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             subnormals=self.subnormals + other.subnormals,
             first_subnormal=_first(self.first_subnormal, other.first_subnormal),
             min_positive=_extreme(min, self.min_positive, other.min_positive),
-            total=self.total + other.total,
-            total_squares=self.total_squares + other.total_squares,
         )
 
 
@@ -100,6 +95,8 @@ class TensorProfile(msgspec.Struct, frozen=True, kw_only=True):
     """Digest of the head, middle and tail: equal tensors have equal keys. See duplicates.py for proof."""
     counts: ValueCounts | None = None
     """None for large payloads and for integers."""
+    sums: tuple[float, float] | None = None
+    """Sum and sum of squares of the finite values, for vectors and single numbers."""
     row_tops: RowTops = ()
     """(first row, doubled magnitude bits of each row's largest value), for payloads of numbers; see float_bits.py."""
 
@@ -110,15 +107,15 @@ class TensorProfile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def mean(self) -> float | None:
-        """Mean of the finite values, where they were counted."""
-        return self.counts.total / (self.count - self.nonfinite) if self.counts and self.count > self.nonfinite else None
+        """Mean of the finite values of a vector."""
+        return None if self.sums is None or self.count == self.nonfinite else self.sums[0] / (self.count - self.nonfinite)
 
     @property
     def rms(self) -> float | None:
-        """Root of the mean square of the finite values, where they were counted."""
-        if self.counts is None or self.count <= self.nonfinite:
+        """Root of the mean square of the finite values of a vector."""
+        if self.sums is None or self.count == self.nonfinite:
             return None
-        return float((self.counts.total_squares / (self.count - self.nonfinite)) ** 0.5)
+        return float((self.sums[1] / (self.count - self.nonfinite)) ** 0.5)
 
     def __repr__(self) -> str:
         """Without the rows' numbers."""
@@ -144,6 +141,7 @@ class TensorProfile(msgspec.Struct, frozen=True, kw_only=True):
             first_flat=_extreme(min, self.first_flat, other.first_flat),
             key=self.key or other.key,
             counts=counts,
+            sums=_added(self.sums, other.sums),
             row_tops=tuple(sorted(self.row_tops + other.row_tops, key=lambda part: part[0])),
         )
 
@@ -158,3 +156,9 @@ def _extreme(choose: Any, left: Any, right: Any) -> Any:
     if left is None or right is None:
         return right if left is None else left
     return choose(left, right)
+
+
+def _added(left: tuple[float, float] | None, right: tuple[float, float] | None) -> tuple[float, float] | None:
+    if left is None or right is None:
+        return left or right
+    return left[0] + right[0], left[1] + right[1]

@@ -1,18 +1,17 @@
 """Healthy checkpoints that no tool made for us: mixtures of experts in FP8 and NVFP4, prediction layers, KV scales.
 
-Each is a golden mixture of experts (random weights, compressed-tensors 4 bits) whose linears are stored again in another
-format, with the config that the format's own tools write.
+Each is a golden mixture of experts (random weights, compressed-tensors 4 bits) whose linears are stored again in
+another format, with the config that the format's own tools write.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
-import pytest
 
 from degarble.checkpoint.tensor_data import Array
 from degarble.checkpoint.workspace import Workspace
@@ -167,10 +166,3 @@ def qwen_modelopt_nvfp4(golden: Path, out: Path) -> Path:
 
 
 BUILDERS = (deepseek_fp8, qwen_static_fp8, qwen_modelopt_nvfp4)
-
-
-@pytest.fixture(scope="session")
-def moe_patients(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
-    """Every patient, by the name of its builder."""
-    folder = tmp_path_factory.mktemp("moe")
-    yield {build.__name__: build(golden, folder / build.__name__) for build in BUILDERS}

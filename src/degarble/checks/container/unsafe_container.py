@@ -10,16 +10,16 @@ from degarble.evidence.weights import Shard
 from degarble.finding import Finding, Fix, Location, Severity
 from degarble.registry import check
 
-PICKLE = re.compile(r".*\.(bin|pt|pth|ckpt|pkl|pickle)\Z", re.IGNORECASE)
+PICKLE = re.compile(r".*\.(bin|pt|pth|ckpt|pkl|pickle)\Z", re.IGNORECASE | re.DOTALL)
 
 NOT_WEIGHTS = re.compile(
     r"(training_args|train_args|optimizer|optim|scheduler|scaler|rng_state|random_states|trainer_state|.*imatrix|"
     r".*calib|.*vocab|.*tokenizer|.*dataset|.*inputs)[^/]*\Z",
-    re.IGNORECASE,
+    re.IGNORECASE | re.DOTALL,
 )
 """Pickles of a training run and other by-products; nobody loads them to serve the model."""
 
-NO_PICKLE = re.compile(r"(openvino|ggml|ggjt|.*onnx|.*coreml|.*\.q\d)[^/]*\Z", re.IGNORECASE)
+NO_PICKLE = re.compile(r"(openvino|ggml|ggjt|.*onnx|.*coreml|.*\.q\d)[^/]*\Z", re.IGNORECASE | re.DOTALL)
 """Raw weights of other runtimes that share the suffix `.bin`."""
 
 

@@ -65,9 +65,9 @@ def kernel_shape_unsupported(modules: Modules, settings: Settings) -> Iterator[F
 
 
 def _misfits(modules: Modules, settings: Settings) -> Iterator[Misfit]:
-    ranks = settings.tensor_parallel or 1
     for example, members in modules.classes():
         tag, shape = format_tag(example), example.form.shape
+        ranks = 1 if example.form.format == "gguf" else settings.tensor_parallel or 1
         if tag is None or example.kind != "linear" or not example.form.is_quantized or shape is None or len(shape) < 2:
             continue
         for kernel in kernel_limits(tag, settings.engine):

@@ -19,6 +19,8 @@ CONFIDENCES = {
 SPOKEN_FOR = (
     "CKP102",
     "CKP103",
+    "QNT101",
+    "QNT102",
     "QNT104",
     "QNT105",
     "QNT106",

@@ -13,6 +13,7 @@ from degarble.engines.parallel import (
     role_of,
     tensor_parallel_obstacles,
 )
+from degarble.evidence.model import ModelConfig
 from degarble.evidence.modules import Modules
 from degarble.evidence.store import Settings
 from degarble.finding import Finding, Fix, Location, Severity
@@ -32,7 +33,11 @@ Layer = tuple[ParallelLayer, list[StoredModule]]
 
 @check("ENG701", severity=Severity.INFO)
 def parallel_degree_impossible(
-    modules: Modules, settings: Settings, is_gguf: bool, architecture: Architecture | None = None
+    modules: Modules,
+    settings: Settings,
+    is_gguf: bool,
+    architecture: Architecture | None = None,
+    model_config: ModelConfig | None = None,
 ) -> Iterator[Finding]:
     """Some tensor- or expert-parallel degrees cannot divide this checkpoint.
 
@@ -69,7 +74,8 @@ def parallel_degree_impossible(
     heads = _heads(architecture)
     layers = list(_layers(modules, whole_experts=(settings.expert_parallel or 1) > 1))
     if settings.tensor_parallel is not None and settings.tensor_parallel > 1:
-        yield from _asked(layers, heads, settings.tensor_parallel, settings)
+        place = model_config.place("num_attention_heads") if model_config is not None else Location()
+        yield from _asked(layers, heads, settings, place)
     elif settings.tensor_parallel is None:
         yield from _table(layers, heads, _num_experts(architecture))
     yield from _asked_experts(architecture, settings)
@@ -144,10 +150,13 @@ def _table(layers: Sequence[Layer], heads: AttentionHeads | None, num_experts: i
     )
 
 
-def _asked(layers: Sequence[Layer], heads: AttentionHeads | None, degree: int, settings: Settings) -> Iterator[Finding]:
+def _asked(
+    layers: Sequence[Layer], heads: AttentionHeads | None, settings: Settings, place: Location
+) -> Iterator[Finding]:
+    degree = settings.tensor_parallel or 1
     severity = Severity.ERROR if settings.engine is not None else Severity.WARNING
     for reason in heads.obstacles(degree) if heads is not None else ():
-        yield _impossible(Location(file="config.json", key="num_attention_heads"), reason, degree, severity)
+        yield _impossible(place, reason, degree, severity)
     kv_heads = heads.num_kv_heads if heads is not None else None
     for layer, members in layers:
         for reason in layer.obstacles(degree, kv_heads):

@@ -8,6 +8,7 @@ from degarble.checks.quantization.dispute_findings import findings
 from degarble.evidence.disputes import Dispute
 from degarble.evidence.modules import Modules
 from degarble.evidence.restatements import Restatement
+from degarble.evidence.stored_facts import SPLIT_EXPERT
 from degarble.finding import Finding, Fix, Location, Severity
 from degarble.formats.interface import StoredModule
 from degarble.registry import check
@@ -98,16 +99,14 @@ def restated_number_contradicts(restatements: Sequence[Restatement], modules: Mo
 @check("QNT104", symptom_of=("CKP101", "CKP105"))
 def experts_of_mixed_types(modules: Modules, is_gguf: bool) -> Iterator[Finding]:
     """Experts that GGUF stores one by one have one type a layer: kernels read the type of the first for all."""
-    if not is_gguf:
-        return
-    first: dict[tuple[str, int | None], StoredModule] = {}
-    for example, members in modules.classes():
-        if example.expert is None or example.payload is None:
+    first: dict[tuple[str, str], StoredModule] = {}
+    for name, module in modules.items() if is_gguf else ():
+        split = SPLIT_EXPERT.match(name)
+        if split is None or module.payload is None:
             continue
-        for module in members:
-            peer = first.setdefault((module.template, module.layer), module)
-            if peer.form.scheme != module.form.scheme:
-                yield _mixed(module, peer)
+        peer = first.setdefault((split["layer"], split["kind"]), module)
+        if peer.any_part.dtype != module.any_part.dtype:
+            yield _mixed(module, peer)
 
 
 def _mixed(module: StoredModule, peer: StoredModule) -> Finding:

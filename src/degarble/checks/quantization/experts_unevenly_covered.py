@@ -12,7 +12,7 @@ from degarble.formats.interface import StoredModule
 from degarble.registry import check
 
 CALIBRATED = frozenset({INPUT_SCALE, "pre_quant_scale", "output_scale"})
-"""Roles that only a module which saw calibration data has: whoever lacks them is the odd one, however many there are."""
+"""Roles that only a module which saw calibration data has: whoever lacks one is odd, however many there are."""
 
 IGNORED = frozenset({"bias"})
 EXPLAINED_BY = (

@@ -10,11 +10,27 @@ from degarble.finding import Finding, Fix, Location, Severity
 from degarble.formats.interface import StoredModule
 from degarble.registry import check
 
+EXPLAINED_BY = (
+    "CKP102",
+    "CKP105",
+    "CFG104",
+    "CFG110",
+    "QNT101",
+    "QNT102",
+    "QNT103",
+    "QNT109",
+    "QNT111",
+    "QNT120",
+)
+
 UNFUSED_METHODS = frozenset({"bitsandbytes", "quanto", "torchao", "mlx", "exl2", "exl3", "hqq"})
 """Methods whose usual readers keep the parts apart."""
 
 
-@check("QNT108", symptom_of=("CKP102", "CKP105", "CFG104", "CFG110", "QNT101", "QNT102", "QNT103", "QNT109", "QNT111"))
+@check(
+    "QNT108",
+    symptom_of=("CKP102", "CKP105", "CFG104", "CFG110", "QNT101", "QNT102", "QNT103", "QNT109", "QNT111", "QNT120"),
+)
 def fused_group_partly_skipped(
     fused_groups: Sequence[FusedGroup], is_gguf: bool, skips: Skips | None = None
 ) -> Iterator[Finding]:

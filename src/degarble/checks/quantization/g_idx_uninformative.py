@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from degarble.checkpoint.interface import element_bits, num_elements
 from degarble.checkpoint.tensor_data import Array
 from degarble.evidence.declared_key import declared_key
 from degarble.evidence.modules import Modules
@@ -30,7 +31,7 @@ class Verdict:
     bound: dict[str, int]
 
 
-@check("QNT113", level=Level.CONTENT, requires=("CKP101", "CKP105"), symptom_of=("QNT104", "QNT101"))
+@check("QNT113", level=Level.CONTENT, requires=("CKP101", "CKP105"), symptom_of=("CFG102", "QNT104", "QNT101"))
 def g_idx_uninformative(modules: Modules, declaration: Declaration | None = None) -> Iterator[Finding]:
     """The stored group index does not assign every input to one of the groups, or contradicts `desc_act`.
 
@@ -63,7 +64,7 @@ def g_idx_uninformative(modules: Modules, declaration: Declaration | None = None
     ## References
     turboderp/exllama#44, vllm-project/vllm#7374
     """
-    indexed = [module for module in modules.values() if "g_idx" in module.form.roles and module.form.is_quantized]
+    indexed = [module for module in modules.values() if module.form.is_quantized and _has_readable_index(module)]
     orders: list[tuple[StoredModule, bool]] = []
     for module in indexed:
         stored = module.array("g_idx")
@@ -78,6 +79,11 @@ def g_idx_uninformative(modules: Modules, declaration: Declaration | None = None
             orders.append((module, bool((np.diff(index) >= 0).all())))
     if declaration is not None:
         yield from _against_config(orders, declaration)
+
+
+def _has_readable_index(module: StoredModule) -> bool:
+    info = module.part("g_idx")
+    return info is not None and (element_bits(info.dtype) or 0) * num_elements(info.shape) == info.nbytes * 8
 
 
 def _judge(index: Array, groups: int, group_size: int | None) -> Verdict | None:

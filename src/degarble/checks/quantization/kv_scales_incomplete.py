@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from degarble.architectures.canonical import template_of
 from degarble.architectures.interface import Architecture
 from degarble.checkpoint.interface import TensorInfo
-from degarble.checks.quantization.stored_plain_but_declared_quantized import is_mtp
+from degarble.evidence.declared_form import is_mtp
 from degarble.evidence.modules import Modules
 from degarble.finding import Finding, Fix, Location, Severity
 from degarble.formats.interface import StoredModule
@@ -20,7 +20,17 @@ PROJECTIONS: Mapping[str, str] = {"k_scale": "k_proj", "v_scale": "v_proj"}
 """ModelOpt hangs each scale under the projection it belongs to."""
 
 KV_LEAVES = frozenset(
-    ("k_proj", "v_proj", "qkv_proj", "kv_proj", "kv_b_proj", "kv_a_proj_with_mqa", "query_key_value", "W_pack", "c_attn")
+    (
+        "k_proj",
+        "v_proj",
+        "qkv_proj",
+        "kv_proj",
+        "kv_b_proj",
+        "kv_a_proj_with_mqa",
+        "query_key_value",
+        "W_pack",
+        "c_attn",
+    )
 )
 """Projections that make what is cached."""
 
@@ -71,8 +81,8 @@ def kv_scales_incomplete(
     Serve once with an unquantised KV cache (`--kv-cache-dtype auto`): if the fault goes, the scales are the reason.
 
     ## How to repair it
-    Calibrate the KV cache again. Dropping all scales falls back to 1.0 everywhere, which e5m2 and most e4m3 caches bear;
-    that is a change of quality and not safe unattended.
+    Calibrate the KV cache again. Dropping all scales falls back to 1.0 everywhere, which e5m2 and most e4m3 caches
+    bear; that is a change of quality and not safe unattended.
 
     ## References
     sgl-project/sglang#20705, sgl-project/sglang#31224, vllm-project/vllm#46264, sgl-project/sglang#27131
@@ -100,9 +110,7 @@ def _present(by_place: Mapping[tuple[str, str, int], KvScale], template: str, ki
     return {layer for owner, found, layer in by_place if owner == template and found == kind}
 
 
-def _series(
-    stored: list[KvScale], architecture: Architecture | None
-) -> Iterator[tuple[str, str, set[int], KvScale]]:
+def _series(stored: list[KvScale], architecture: Architecture | None) -> Iterator[tuple[str, str, set[int], KvScale]]:
     """(owner template, kind, layers that must have it for sure, an example) of each scale that ought to be there."""
     seen: dict[tuple[str, str], tuple[set[int], KvScale]] = {}
     kinds = {scale.kind for scale in stored}
@@ -122,7 +130,9 @@ def _series(
 
 def _twin_template(scale: KvScale, twin: str) -> str:
     own = PROJECTIONS[scale.kind]
-    return scale.template.removesuffix(own) + PROJECTIONS[twin] if scale.template.endswith("." + own) else scale.template
+    return (
+        scale.template.removesuffix(own) + PROJECTIONS[twin] if scale.template.endswith("." + own) else scale.template
+    )
 
 
 def _renamed(scale: KvScale, twin: str) -> KvScale:
@@ -156,9 +166,12 @@ def _missing(example: KvScale, kind: str, layer: int, owner: StoredModule | None
     name = f"{module}.{kind}"
     return Finding(
         location=Location(
-            file=owner.any_part.file if owner is not None else example.info.file, tensor=name, module=module, layer=layer
+            file=owner.any_part.file if owner is not None else example.info.file,
+            tensor=name,
+            module=module,
+            layer=layer,
         ),
-        message=f"{name} is missing: layer {layer} has no {kind}, {present} other layers have one, and engines take 1.0 "
+        message=f"{name} is missing: layer {layer} has no {kind}, {present} other layers have one; engines take 1.0 "
         "or stop",
         measured={"missing": name, "layers_with_it": present},
         bound={"layers_without_it": 0},
@@ -169,7 +182,7 @@ def _missing(example: KvScale, kind: str, layer: int, owner: StoredModule | None
 
 def _declared_without_any(declaration: Declaration) -> Iterator[Finding]:
     scheme = declaration.kv_cache
-    if scheme is None or scheme.activations == "dynamic":
+    if scheme is None or scheme.activations == "dynamic" or _is_dynamic(declaration):
         return
     key = _key(declaration)
     yield Finding(
@@ -181,6 +194,12 @@ def _declared_without_any(declaration: Declaration) -> Iterator[Finding]:
         bound={"kv_scales_min": 1},
         fix=Fix(id="calibrate-kv-cache", safe=False),
     )
+
+
+def _is_dynamic(declaration: Declaration) -> bool:
+    """Scales that the engine works out while it serves are stored nowhere."""
+    written = declaration.raw.get(KEYS[0])
+    return isinstance(written, dict) and written.get("dynamic") is True
 
 
 def _key(declaration: Declaration) -> str:

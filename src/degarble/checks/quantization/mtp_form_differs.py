@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from degarble.architectures.interface import Architecture
-from degarble.checks.quantization.stored_plain_but_declared_quantized import is_mtp, is_plain_matrix, skip_key
-from degarble.evidence.declared_form import DeclaredForms, Promise
+from degarble.evidence.declared_form import DeclaredForms, Promise, is_mtp, is_plain_matrix, skip_key
 from degarble.evidence.modules import Modules
 from degarble.finding import Finding, Fix, Location
 from degarble.formats.interface import StoredModule
 from degarble.registry import check
 
 PLAIN_BY_DESIGN = frozenset({"eh_proj", "embed_tokens", "head", "fc"})
-"""What joins the prediction layer to the decoder: never converted by the families' own code (`fc` is Qwen's eh_proj)."""
+"""What joins the prediction layer to the decoder: never converted by the families' code (`fc` is Qwen's eh_proj)."""
 
 KINDS = frozenset({"linear", "router"})
 
@@ -30,8 +29,9 @@ def mtp_form_differs(
     and head, are plain by design and not judged. Engines are given the benefit of every reading of the list.
 
     ## Why output turns to garbage
-    Quantisers usually leave the prediction layer out, and exporters copy it over from the original: bf16 weights, or raw
-    codes whose scales were left behind. An engine builds the layer by the config and reads the wrong kind of tensor.
+    Quantisers usually leave the prediction layer out, and exporters copy it over from the original: bf16 weights, or
+    raw codes whose scales were left behind. An engine builds the layer by the config and reads the wrong kind of
+    tensor.
 
     ## What you will see
     A KeyError on an expert of the last layer when speculative decoding is switched on; or correct text, an acceptance
@@ -83,8 +83,8 @@ def _finding(module: StoredModule, forms: DeclaredForms, declared: str) -> Findi
             layer=module.layer,
             expert=module.expert,
         ),
-        message=f"{payload.name}, of a prediction layer, is {stored} ({payload.dtype}); {forms.declaration.file}: {key} "
-        f"makes {module.name} {declared}",
+        message=f"{payload.name}, of a prediction layer, is {stored} ({payload.dtype}); {forms.declaration.file}: "
+        f"{key} makes {module.name} {declared}",
         measured={"stored": stored, "dtype": payload.dtype},
         bound={"declared": declared},
         fold=f"stored {stored}",

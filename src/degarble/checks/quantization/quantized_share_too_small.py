@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from degarble.checks.quantization.stored_plain_but_declared_quantized import is_plain_matrix, skip_key
+from degarble.evidence.declared_form import is_plain_matrix, skip_key
 from degarble.evidence.modules import Modules
 from degarble.finding import Confidence, Finding, Fix, Location, Severity
 from degarble.methods.interface import Declaration
@@ -73,7 +73,11 @@ def quantized_share_too_small(modules: Modules, declaration: Declaration, is_ggu
         location=Location(file=declaration.file, key=skip_key(declaration)),
         message=f"{share:.1%} of {total:,} linear parameters are quantised; {largest} alone leaves "
         f"{tally.plain_by_template[largest] / total:.1%} plain, and linears take {ratio:.2f} of their bf16 size",
-        measured={"quantized_share": round(share, 4), "size_ratio_to_bf16": round(ratio, 4), "linear_parameters": total},
+        measured={
+            "quantized_share": round(share, 4),
+            "size_ratio_to_bf16": round(ratio, 4),
+            "linear_parameters": total,
+        },
         bound={"quantized_share_min": MIN_SHARE},
         fix=Fix(id="quantize-again", safe=False),
     )

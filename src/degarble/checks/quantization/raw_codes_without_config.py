@@ -13,7 +13,9 @@ from degarble.finding import Confidence, Finding, Fix, Location, Scalar, Severit
 from degarble.formats.interface import StoredModule
 from degarble.registry import check
 
-CODE_DTYPES = frozenset({"U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F4", "I32", "U32", "I16", "U16"})
+CODE_DTYPES = frozenset(
+    {"U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F4", "I32", "U32", "I16", "U16"}
+)
 """Of a matrix in a weight's place: one byte a value, or several values packed into one word."""
 
 Class = tuple[StoredModule, list[StoredModule]]
@@ -55,8 +57,8 @@ def raw_codes_without_config(
     Open config.json and look for `quantization_config`; compare with the config in the repository the model came from.
 
     ## How to repair it
-    Restore the original config.json. A config can be written from what the headers prove (method, bits, group size), but
-    conventions such as the zero-point offset do not show in headers, so that is not safe unattended.
+    Restore the original config.json. A config can be written from what the headers prove (method, bits, group size),
+    but conventions such as the zero-point offset do not show in headers, so that is not safe unattended.
 
     ## References
     unslothai/unsloth#6978, vllm-project/vllm#44628, modular/modular#6600
@@ -86,8 +88,8 @@ def raw_codes_outside_config(modules: Modules, declared_forms: DeclaredForms) ->
             if declared_forms.of(module) is Promise.UNNAMED and not _is_listed(module, declared_forms):
                 yield Finding(
                     location=module.place(),
-                    message=f"{module.any_part.name} holds {module.form.format} codes ({module.any_part.dtype}), and no "
-                    f"rule of {declaration.file}: {declaration.key or 'the whole file'} gives {module.name} a scheme",
+                    message=f"{module.any_part.name} holds {module.form.format} codes ({module.any_part.dtype}), and "
+                    f"no rule of {declaration.file}: {declaration.key} gives {module.name} a scheme",
                     measured={"dtype": module.any_part.dtype},
                     bound={"schemes_for_module": 1},
                     fold=f"unnamed {module.form.format}",
@@ -111,7 +113,10 @@ def _note_unjudged(coded: list[Class], coverage: Coverage) -> None:
     if unknown:
         number = sum(len(members) for _, members in unknown)
         payload = unknown[0][0].any_part
-        coverage.add(f"{number} modules such as {unknown[0][0].name}", f"unknown weight format: {payload.name} is {payload.dtype}")
+        coverage.add(
+            f"{number} modules such as {unknown[0][0].name}",
+            f"unknown weight format: {payload.name} is {payload.dtype}",
+        )
 
 
 def _is_mistral(json_files: Mapping[str, JsonFile]) -> bool:
@@ -139,8 +144,8 @@ def _beside_sidecar(coded: list[Class], sidecar: str) -> Finding:
     example = coded[0][0]
     return Finding(
         location=example.place(),
-        message=f"{_number(coded)} modules hold codes, such as {_described(example)}, and their config is in {sidecar}, "
-        "which loaders that read config.json alone never open: they see raw codes",
+        message=f"{_number(coded)} modules hold codes, such as {_described(example)}, and their config is in "
+        f"{sidecar}, which loaders that read config.json alone never open: they see raw codes",
         severity=Severity.WARNING,
         measured={"modules_with_codes": _number(coded), "formats": _formats(coded), "config": sidecar},
         bound={"config": "config.json"},

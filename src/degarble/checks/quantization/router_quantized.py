@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from degarble.architectures.interface import Architecture
-from degarble.checks.quantization.stored_plain_but_declared_quantized import is_mtp, is_plain_matrix, skip_key
-from degarble.evidence.declared_form import DeclaredForms, Promise
+from degarble.evidence.declared_form import DeclaredForms, Promise, is_mtp, is_plain_matrix, skip_key
 from degarble.evidence.modules import Modules
 from degarble.finding import Finding, Fix, Location, Severity
 from degarble.formats.interface import StoredModule
@@ -20,7 +19,7 @@ EXPLAINED_BY = ("CKP101", "CKP102", "CKP103", "CKP105", "CFG110", "QNT106")
 
 @check("QNT110", symptom_of=EXPLAINED_BY)
 def router_quantized(modules: Modules, is_gguf: bool) -> Iterator[Finding]:
-    """The router of a mixture of experts is stored as codes, or is plain without being listed where only a list spares it.
+    """The router of a mixture of experts is stored as codes, or is plain and not listed where only a list spares it.
 
     ## What it looks for
     The router (`gate`) of every layer. It must be stored plain. Where the method leaves nothing alone that is not
@@ -37,8 +36,8 @@ def router_quantized(modules: Modules, is_gguf: bool) -> Iterator[Finding]:
 
     ## How to tell it from its look-alikes
     Expert projections called `gate_proj` are not routers. A skip entry that only some engines read as the router is
-    QNT107. The score correction bias is no weight. bitsandbytes, torchao, quanto and MLX quantise every linear layer and
-    read routers back as they wrote them, and llama.cpp does so with any tensor: a warning there.
+    QNT107. The score correction bias is no weight. bitsandbytes, torchao, quanto and MLX quantise every linear layer
+    and read routers back as they wrote them, and llama.cpp does so with any tensor: a warning there.
 
     ## How to confirm
     Compare the router's parameter in the running engine with the file: all zeros, or another norm, proves it.
@@ -89,8 +88,8 @@ def router_not_skipped(
     for module in bare:
         yield Finding(
             location=_place(module, declared_forms, is_config),
-            message=f"{module.any_part.name}, a router, is plain, but {declaration.file} declares {module.name} quantised: "
-            f"{skip_key(declaration)} does not name it, and {declaration.method} spares no router by itself",
+            message=f"{module.any_part.name}, a router, is plain, but {declaration.file} declares {module.name} "
+            f"quantised: {skip_key(declaration)} does not name it, and {declaration.method} spares no router by itself",
             severity=None if declaration.method == "compressed-tensors" else Severity.WARNING,
             measured={"routers_not_listed": len(bare), "routers": len(routers)},
             bound={"routers_not_listed": 0},
@@ -101,11 +100,13 @@ def router_not_skipped(
 
 def _router_classes(modules: Modules) -> Iterator[tuple[StoredModule, list[StoredModule]]]:
     """Classes of routers. In a family that nobody described, a `gate` without experts beside it is something else."""
-    blocks = {example.template.partition(".experts")[0] for example, _ in modules.classes() if ".experts" in example.template}
+    blocks = {
+        example.template.partition(".experts")[0] for example, _ in modules.classes() if ".experts" in example.template
+    }
     for example, members in modules.classes():
-        if example.kind == "router" and example.canonical is not None:
-            if example.template.rpartition(".")[0] in blocks:
-                yield example, members
+        is_router = example.kind == "router" and example.canonical is not None
+        if is_router and example.template.rpartition(".")[0] in blocks:
+            yield example, members
 
 
 def _place(module: StoredModule, forms: DeclaredForms, is_config: bool) -> Location:

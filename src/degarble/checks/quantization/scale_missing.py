@@ -26,9 +26,9 @@ def scale_missing(modules: Modules, input_scales: InputScales) -> Iterator[Findi
     lack what the rest of the model has; a whole model without them is QNT119, single experts without them are QNT111.
 
     ## Why output turns to garbage
-    Loaders allocate the companion, fill it from the file, and do not notice when the file has none: the slot keeps ones,
-    zeros or old memory. With ones the raw codes are used as weights, a hundred times too large; with zeros the layer is
-    silent. Some converters only print a warning and write the codes on under the name of a plain weight.
+    Loaders allocate the companion, fill it from the file, and do not notice when the file has none: the slot keeps
+    ones, zeros or old memory. With ones the raw codes are used as weights, a hundred times too large; with zeros the
+    layer is silent. Some converters only print a warning and write the codes on under the name of a plain weight.
 
     ## What you will see
     Anything from token soup (one down_proj of a 135M model: perplexity 3e9) to a model that still says "Paris" (one
@@ -72,8 +72,9 @@ def _finding(members: list[StoredModule], roles: tuple[str, ...]) -> Finding:
     return Finding(
         location=module.place(),
         places=tuple(member.place() for member in members) if len(members) > 1 else (),
-        message=f"{module.any_part.name} holds {module.form.format} codes ({label}), and no weight file has {_joined(names)}",
-        measured={"missing_companions": list(roles), "present_companions": sorted(module.form.roles)},
+        message=f"{module.any_part.name} holds {module.form.format} codes ({label}), and no weight file has "
+        f"{_joined(names)}",
+        measured={"missing_companions": [*roles], "present_companions": [*sorted(module.form.roles)]},
         bound={"missing_companions": 0},
         fold=f"{module.form.format} {' '.join(roles)}",
         fix=Fix(id="restore-companion", safe=False),

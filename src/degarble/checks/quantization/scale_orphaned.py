@@ -84,7 +84,9 @@ def _finding(module: StoredModule, severity: Severity | None, confidence: Confid
     )
     names = ", ".join(info.name for info in stray[:4])
     payload = module.payload
-    beside = f"beside {payload.name}, which is {payload.dtype}" if payload is not None else "and no weight they belong to"
+    beside = (
+        f"beside {payload.name}, which is {payload.dtype}" if payload is not None else "and no weight they belong to"
+    )
     return Finding(
         location=places[0],
         places=places if len(places) > 1 else (),

@@ -27,7 +27,7 @@ MAX_COMPARED = 20_000
 """Names among which a misspelt entry is looked for."""
 
 
-@check("QNT106", severity=Severity.WARNING, symptom_of=("QNT107", "CFG104", "CFG103", "CKP102"))
+@check("QNT106", severity=Severity.WARNING, symptom_of=("QNT107", "CKP102"))
 def skip_entry_matches_nothing(
     skips: Skips,
     modules: Modules,

@@ -18,7 +18,7 @@ Clash = tuple[StoredModule, tuple[View, ...]]
 """A module, and the readings that take it for what it is not."""
 
 
-@check("QNT107", severity=Severity.WARNING, symptom_of=("CKP102", "CFG103"))
+@check("QNT107", severity=Severity.WARNING)
 def skip_list_read_differently(
     skips: Skips,
     settings: Settings,
@@ -46,7 +46,8 @@ def skip_list_read_differently(
     ## How to tell it from its look-alikes
     Modules that a method never quantises (routers and heads of native FP8) need no entry. A module stored plain that no
     entry has to do with is QNT109; an entry that nothing matches is QNT106; a list that names part of a fused group is
-    QNT108. With `--engine` only that engine is judged, and a contradiction is an error.
+    QNT108; a prediction layer (MTP) is QNT120. With `--engine` only that engine is judged, and a contradiction is an
+    error.
 
     ## How to confirm
     Load with the named engine and look for the module among its unexpected or missing parameters; compare the standard
@@ -82,7 +83,7 @@ class _Disk:
 
     def clash(self, module: StoredModule, views: Sequence[View]) -> Clash | None:
         """The readings that contradict the disk at this module."""
-        if module.name in self._excused:
+        if module.name in self._excused or module.layer in self._mtp_layers:
             return None
         if module.form.is_quantized:
             wrong = tuple(view for view in views if module.name in view.listed)
@@ -98,7 +99,6 @@ class _Disk:
             declaration.scheme_for(module.name) is None
             or declaration.is_implicitly_plain(module.canonical or module.name)
             or declaration.is_implicitly_plain(module.name)
-            or module.layer in self._mtp_layers
             or (module.kind == "head" and self._tied)
         )
 

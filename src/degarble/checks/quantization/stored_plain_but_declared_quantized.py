@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from degarble.architectures.interface import Architecture
-from degarble.evidence.declared_form import DeclaredForms, Promise
+from degarble.evidence.declared_form import DeclaredForms, Promise, is_mtp, is_plain_matrix, skip_key
 from degarble.evidence.modules import Modules
 from degarble.finding import Confidence, Finding, Fix, Location, Severity
 from degarble.formats.interface import StoredModule
@@ -85,30 +85,10 @@ def is_judged(module: StoredModule, architecture: Architecture | None) -> bool:
     return not is_mtp(module, architecture)
 
 
-def is_mtp(module: StoredModule, architecture: Architecture | None) -> bool:
-    """Whether the module belongs to multi-token prediction: numbered behind the decoder, or under a root of its own."""
-    if (module.canonical or module.name).startswith("mtp."):
-        return True
-    return architecture is not None and module.layer is not None and module.layer in architecture.mtp_layers
-
-
-def is_plain_matrix(module: StoredModule) -> bool:
-    """A plain matrix, or a plain stack of experts; small convolutions and vectors are never quantised."""
-    payload = module.payload
-    if module.form.format != "plain" or payload is None:
-        return False
-    return len(payload.shape) == 2 or (len(payload.shape) == 3 and "experts" in module.name.split("."))
-
-
 def _is_broken(module: StoredModule, forms: DeclaredForms, architecture: Architecture | None) -> bool:
     if module.kind == "head" and architecture is not None and architecture.tied:
         return False
     return forms.of(module) is Promise.QUANTIZED
-
-
-def skip_key(declaration: Declaration) -> str:
-    """The dotted key of the list where an entry belongs; of the whole config if it has none."""
-    return declaration.skips[0].key if declaration.skips else declaration.key
 
 
 def _finding(module: StoredModule, declaration: Declaration, is_config: bool, plain: int, declared: int) -> Finding:
@@ -142,4 +122,5 @@ def _block_note(module: StoredModule, declaration: Declaration) -> str:
     block, shape = scheme.block_shape if scheme is not None else None, module.any_part.shape
     if block is None or len(shape) < 2 or (shape[-2] % block[0] == 0 and shape[-1] % block[1] == 0):
         return ""
-    return f" (the block {block[0]}x{block[1]} does not divide it, and exporters leave such weights plain: list it all the same)"
+    size = f"{block[0]}x{block[1]}"
+    return f" (the block {size} does not divide it, and exporters leave such weights plain: list it all the same)"

@@ -30,8 +30,8 @@ def tied_head_quantized(
     """The output head or the embedding is stored as codes although the config ties them into one plain weight.
 
     ## What it looks for
-    With `tie_word_embeddings` (of the text model) true, the embedding and the head are the same tensor. Neither may then
-    be stored as codes, and the pair may not be stored in two forms.
+    With `tie_word_embeddings` (of the text model) true, the embedding and the head are the same tensor. Neither may
+    then be stored as codes, and the pair may not be stored in two forms.
 
     ## Why output turns to garbage
     Embedding lookup needs plain rows. An engine that ties the two drops the quantised copy, or reads its codes as rows,
@@ -42,9 +42,10 @@ def tied_head_quantized(
     weight that the head does not have.
 
     ## How to tell it from its look-alikes
-    A quantised head in a model with `tie_word_embeddings` false is a legal choice. A plain head beside a plain embedding
-    while the flag is true is CFG105. GGUF stores embeddings of tied models quantised by design; so does MLX, and
-    ExLlama stores a head of its own: all three are silent. torchao is silent where its config includes both ends.
+    A quantised head in a model with `tie_word_embeddings` false is a legal choice. A plain head beside a plain
+    embedding while the flag is true is CFG105. GGUF stores embeddings of tied models quantised by design; so does
+    MLX, and ExLlama stores a head of its own: all three are silent. torchao is silent where its config includes both
+    ends.
 
     ## How to confirm
     Compare `lm_head` and `embed_tokens` in the shard headers, and the flag at both levels of the config.

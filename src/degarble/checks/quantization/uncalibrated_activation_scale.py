@@ -19,17 +19,17 @@ def uncalibrated_activation_scale(input_scales: InputScales, declaration: Declar
     """The config declares static activation scales, and no module carries any.
 
     ## What it looks for
-    A scheme whose activations are quantised with a scale from calibration (`activation_scheme: static`, `dynamic: false`,
-    NVFP4's global input scale) against the stored input scales. The rule speaks when none of the routed experts, or none
-    of the other modules, has one: then calibration never ran or its result was not saved.
+    A scheme whose activations are quantised with a scale from calibration (`activation_scheme: static`, `dynamic:
+    false`, NVFP4's global input scale) against the stored input scales. The rule speaks when none of the routed
+    experts, or none of the other modules, has one: then calibration never ran or its result was not saved.
 
     ## Why output turns to garbage
     The engine allocates one scale for each layer and fills it from the file. Nothing is there, so activations are
     divided by whatever the slot held: by zero, by one (FP8 then clips everything beyond 448), or by old memory.
 
     ## What you will see
-    One repeated token or token soup from the first prompt on, often without any warning. With scales of one: fluent text
-    that goes wrong wherever activations are large.
+    One repeated token or token soup from the first prompt on, often without any warning. With scales of one: fluent
+    text that goes wrong wherever activations are large.
 
     ## How to tell it from its look-alikes
     Single modules without an input scale are QNT101, single experts QNT111. A dynamic scheme needs no stored scale, and

@@ -8,10 +8,13 @@ from dataclasses import replace
 from degarble.checks.quantization.dispute_findings import findings
 from degarble.evidence.disputes import Dispute
 from degarble.finding import Finding, Fix
+from degarble.formats.interface import StoredModule
 from degarble.registry import check
 
 REPACK = Fix(id="repack-zero-points", safe=True)
 """Shapes tell which packing is there; the values stay."""
+
+FETCH = Fix(id="fetch-tensor", safe=False)
 
 
 @check("QNT116", symptom_of=("CKP101", "CKP105", "QNT101", "QNT103", "QNT104", "QNT105"))
@@ -48,4 +51,11 @@ def zero_point_shape(disputes: Sequence[Dispute]) -> Iterator[Finding]:
     for dispute in disputes:
         if dispute.about == "zero_point":
             tensors = replace(dispute, is_config=False)
-            yield from findings(tensors, "zero points", REPACK, REPACK)
+            fix = REPACK if _is_unpacked(dispute.members[0]) else FETCH
+            yield from findings(tensors, "zero points", fix, fix)
+
+
+def _is_unpacked(module: StoredModule) -> bool:
+    """One zero point for each scale."""
+    zeros, scale = module.part("zero_point"), module.part("scale")
+    return zeros is not None and scale is not None and zeros.shape == scale.shape

@@ -1,0 +1,217 @@
+"""Evidence about parameters: what the architecture needs and the disk lacks, and what the disk has and nobody needs.
+
+A parameter counts as present if any part of its module is stored, since a payload without its scale is another rule's
+business. Alternatives (experts one by one, or fused) are settled in each layer on its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from degarble.architectures.interface import Architecture, ParameterTemplate
+from degarble.errors import EvidenceMissing
+from degarble.evidence.modules import Modules
+from degarble.evidence.store import provides
+from degarble.evidence.weights import Shard
+from degarble.formats.interface import StoredModule
+
+Position = tuple[int | None, int | None]
+"""Layer and expert."""
+
+DECODER = "model.layers.{layer}."
+HEAD = "lm_head"
+ADAPTER_MARKS = ("adapter_model", "pytorch_lora")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """One needed parameter, and where it is not."""
+
+    template: ParameterTemplate
+    positions: tuple[Position, ...]
+
+    @property
+    def module(self) -> str:
+        """Template of the module that holds it."""
+        return module_template(self.template.name)
+
+    @property
+    def is_bias(self) -> bool:
+        """Whether the module may be there without it."""
+        return self.template.name.endswith(".bias")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown:
+    """Modules of one template that no parameter of the architecture has, or their biases."""
+
+    template: str
+    members: tuple[StoredModule, ...]
+    is_bias: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameters:
+    """The architecture's parameter list against the disk."""
+
+    architecture: Architecture
+    present: Mapping[str, frozenset[Position]]
+    """Module template -> where any part of it is stored; `.bias` templates for biases."""
+    missing: tuple[Missing, ...]
+    """Needed and absent, in layers that are there; the head is not among them."""
+    head_is_missing: bool
+    unknown: tuple[Unknown, ...]
+    layers: frozenset[int]
+    """Decoder layers of which anything is stored."""
+
+
+@provides("parameters")
+def parameters(modules: Modules, architecture: Architecture, shards: Mapping[str, Shard]) -> Parameters:
+    """Compare once for all checks."""
+    if all(name.startswith(ADAPTER_MARKS) for name in shards):
+        raise EvidenceMissing("an adapter alone is no model")
+    present = _present(modules)
+    decoder = [found for name, found in present.items() if name.startswith(DECODER)]
+    layers = frozenset(layer for found in decoder for layer, _ in found if layer is not None)
+    unknown = tuple(_unknown(modules, architecture))
+    absent = {
+        template.name: found
+        for template in architecture.templates
+        if template.needed and (found := _absent(template, present, layers))
+    }
+    missing = tuple(_settled(architecture, absent, present, unknown))
+    return Parameters(
+        architecture=architecture,
+        present={name: frozenset(found) for name, found in present.items()},
+        missing=tuple(item for item in missing if item.module != HEAD),
+        head_is_missing=any(item.module == HEAD for item in missing),
+        unknown=unknown,
+        layers=layers,
+    )
+
+
+def module_template(parameter: str) -> str:
+    """`….q_proj.weight` and `….q_proj.bias` belong to the module `….q_proj`; a bare parameter is its own module."""
+    return parameter.removesuffix(".weight").removesuffix(".bias")
+
+
+def _key(parameter: str) -> str:
+    return parameter.removesuffix(".weight")
+
+
+def _present(modules: Modules) -> dict[str, set[Position]]:
+    present: dict[str, set[Position]] = {}
+    for example, members in modules.classes():
+        if example.canonical is None:
+            continue
+        positions = [(module.layer, module.expert) for module in members]
+        has_bias = "bias" in example.form.roles
+        if has_bias:
+            present.setdefault(f"{example.template}.bias", set()).update(positions)
+        if not has_bias or len(example.parts) > 1:
+            present.setdefault(example.template, set()).update(positions)
+    return present
+
+
+def _absent(
+    template: ParameterTemplate, present: Mapping[str, set[Position]], layers: frozenset[int]
+) -> tuple[Position, ...]:
+    """Positions without the parameter; layers of which nothing is there are not counted."""
+    there = present.get(_key(template.name), set())
+    wanted = (None,) if template.layers is None else tuple(layer for layer in template.layers if layer in layers)
+    experts: Iterable[int | None] = (None,) if template.experts is None else range(template.experts)
+    return tuple((layer, expert) for layer in wanted for expert in experts if (layer, expert) not in there)
+
+
+def _settled(
+    architecture: Architecture,
+    absent: Mapping[str, tuple[Position, ...]],
+    present: Mapping[str, set[Position]],
+    unknown: tuple[Unknown, ...],
+) -> Iterator[Missing]:
+    """What is missing once alternatives are settled."""
+    groups: dict[str, dict[str, list[ParameterTemplate]]] = {}
+    for template in architecture.templates:
+        if not template.needed:
+            continue
+        if template.group is None:
+            if template.name in absent:
+                yield Missing(template=template, positions=absent[template.name])
+            continue
+        groups.setdefault(template.group, {}).setdefault(str(template.variant), []).append(template)
+    for variants in groups.values():
+        yield from _settled_group(variants, absent, present, unknown)
+
+
+def _settled_group(
+    variants: Mapping[str, list[ParameterTemplate]],
+    absent: Mapping[str, tuple[Position, ...]],
+    present: Mapping[str, set[Position]],
+    unknown: tuple[Unknown, ...],
+) -> Iterator[Missing]:
+    by_layer = {
+        template.name: _by_layer(absent.get(template.name, ())) for members in variants.values() for template in members
+    }
+    layers = {layer for members in variants.values() for t in members for layer in by_layer[t.name]}
+    blamed: dict[str, tuple[ParameterTemplate, list[Position]]] = {}
+    for layer in sorted(layers, key=lambda number: -1 if number is None else number):
+        offered = {
+            name: [t for t in members if t.layers is None or layer in t.layers] for name, members in variants.items()
+        }
+        if any(members and not any(layer in by_layer[t.name] for t in members) for members in offered.values()):
+            continue
+        closest = max(
+            (members for members in offered.values() if members),
+            key=lambda members: _evidence_for(members, layer, present, unknown),
+        )
+        for template in closest:
+            lost = by_layer[template.name].get(layer, [])
+            blamed.setdefault(template.name, (template, []))[1].extend(lost)
+    yield from (Missing(template=t, positions=tuple(lost)) for t, lost in blamed.values() if lost)
+
+
+def _by_layer(positions: tuple[Position, ...]) -> dict[int | None, list[Position]]:
+    found: dict[int | None, list[Position]] = {}
+    for position in positions:
+        found.setdefault(position[0], []).append(position)
+    return found
+
+
+def _evidence_for(
+    members: list[ParameterTemplate],
+    layer: int | None,
+    present: Mapping[str, set[Position]],
+    unknown: tuple[Unknown, ...],
+) -> tuple[int, int]:
+    """How much of a variant is there; then how many unknown names look like its members with something appended."""
+    stored = sum(1 for template in members if any(found == layer for found, _ in present.get(_key(template.name), ())))
+    alike = sum(item.template.startswith(module_template(t.name) + "_") for item in unknown for t in members)
+    return stored, alike
+
+
+def _unknown(modules: Modules, architecture: Architecture) -> Iterator[Unknown]:
+    """Modules that match nothing. Where a name has templates for some layers only, each member is asked for."""
+    everywhere = {t.name for t in architecture.templates if t.layers is None and t.experts is None}
+    names = {template.name for template in architecture.templates}
+    for example, members in modules.classes():
+        if example.canonical is None:
+            continue
+        spellings = (f"{example.template}.weight", example.template)
+        if not any(spelling in everywhere for spelling in spellings):
+            known = [spelling for spelling in spellings if spelling in names]
+            strange = members if not known else [m for m in members if not _matches(m, architecture)]
+            if strange and not _is_bias_alone(example, names):
+                yield Unknown(template=example.template, members=tuple(strange))
+        bias = f"{example.template}.bias"
+        if "bias" in example.form.roles and bias not in names and (set(spellings) & names):
+            yield Unknown(template=bias, members=tuple(members), is_bias=True)
+
+
+def _is_bias_alone(example: StoredModule, names: set[str]) -> bool:
+    return set(example.form.roles) == {"bias"} and f"{example.template}.bias" in names
+
+
+def _matches(module: StoredModule, architecture: Architecture) -> bool:
+    canonical = module.canonical or module.name
+    return architecture.match(f"{canonical}.weight") is not None or architecture.match(canonical) is not None

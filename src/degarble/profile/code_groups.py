@@ -1,0 +1,133 @@
+"""Codes of a batch of modules, in their groups: [modules, outputs, groups, codes of a group]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from degarble.checkpoint.tensor_data import Array
+from degarble.formats.agreement import bits_of, shape_of
+from degarble.formats.interface import PAYLOAD, StoredModule
+from degarble.formats.packing import WORD_BITS, unpack_words
+from degarble.formats.slicing import GROUP_INDEX, group_size
+
+READ_BLOCKS = frozenset({"Q4_0", "Q8_0"})
+"""GGUF types whose codes `StoredModule.codes` gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeGroups:
+    """What a group-wise integer quantiser wrote."""
+
+    num_bits: int
+    codes: Array
+    """[modules, outputs, groups, group] uint8, counted from 0"""
+    zeros: Array | None
+    """[modules, outputs, groups] float32; None: the middle of the range"""
+    scales: Array
+    """[modules, outputs, groups] float32"""
+    words: Array | None
+    """[modules, words, codes of a word], in the order in which they are stored"""
+
+    def values(self) -> Array:
+        """[modules, outputs, in] float32, groups in order."""
+        middle = np.float32(1 << (self.num_bits - 1))
+        values = self.codes.astype(np.float32)
+        values -= middle if self.zeros is None else self.zeros[..., None]
+        with np.errstate(invalid="ignore", over="ignore"):
+            values *= self.scales[..., None]
+        return values.reshape(*values.shape[:2], -1)
+
+
+def code_groups(modules: Sequence[StoredModule], stacked: StoredModule) -> CodeGroups | None:
+    """The codes of `stacked`, the outputs of all modules; None for other than integer formats."""
+    scheme = stacked.form.scheme
+    if scheme is None or scheme.type != "int" or scheme.num_bits is None:
+        return None
+    if stacked.form.format == "gguf" and scheme.format not in READ_BLOCKS:
+        return None
+    size = min(group_size(stacked), shape_of(stacked)[-1])
+    codes, num_bits = _from_zero(stacked)
+    codes = codes.reshape(len(modules), -1, codes.shape[-1])
+    words = _words(stacked, codes)
+    codes = _in_order(modules, codes, size)
+    if codes is None:
+        return None
+    groups = codes.shape[2] // size
+    codes = codes[:, :, : groups * size].reshape(*codes.shape[:2], groups, size)
+    return CodeGroups(
+        num_bits=num_bits,
+        codes=codes,
+        zeros=_zeros(stacked, codes, num_bits),
+        scales=_by_group(stacked.scales(), codes),
+        words=words,
+    )
+
+
+def _from_zero(stacked: StoredModule) -> tuple[Array, int]:
+    """uint8 codes counted from 0, and their width; signed ones are shifted up."""
+    codes, num_bits = stacked.codes(), bits_of(stacked)
+    if codes.dtype != np.int8:
+        return codes, num_bits
+    middle = np.int16(1 << (num_bits - 1))
+    shifted = codes.astype(np.int16) + middle
+    if shifted.size and not 0 <= int(shifted.min()) <= int(shifted.max()) < 1 << num_bits:
+        raise ValueError(f"{stacked.name}: codes {codes.min()}..{codes.max()} exceed {num_bits} bits")
+    return shifted.astype(np.uint8), num_bits
+
+
+def _in_order(modules: Sequence[StoredModule], codes: Array, size: int) -> Array | None:
+    """Inputs sorted by group; None where a group index gives groups of unequal sizes."""
+    if modules[0].part(GROUP_INDEX) is None:
+        return codes
+    plain = np.arange(codes.shape[2]) // size
+    sorted_codes = []
+    for module, own in zip(modules, codes, strict=True):
+        index = module.array(GROUP_INDEX)
+        if index.shape != plain.shape:
+            return None
+        if (index == plain).all():
+            sorted_codes.append(own)
+            continue
+        order = np.argsort(index, kind="stable")
+        if (index[order] != plain).any():
+            return None
+        sorted_codes.append(own[:, order])
+    return np.stack(sorted_codes)
+
+
+def _by_group(values: Array, codes: Array) -> Array:
+    """[modules * outputs, groups or 1] -> [modules, outputs, groups] float32."""
+    wide = values.astype(np.float32).reshape(*codes.shape[:2], -1)
+    if wide.shape[2] < codes.shape[2] and wide.shape[2] != 1:
+        raise ValueError(f"{wide.shape[2]} scales for {codes.shape[2]} groups")
+    return np.broadcast_to(wide[:, :, : codes.shape[2]], codes.shape[:3])
+
+
+def _zeros(stacked: StoredModule, codes: Array, num_bits: int) -> Array | None:
+    """Zero points in units of codes from 0; an offset in units of weights is turned into one."""
+    if stacked.part("offset") is not None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            offsets = stacked.array("offset").astype(np.float32)
+            return _by_group(np.nan_to_num(-offsets / stacked.scales()), codes)
+    zeros = stacked.zeros()
+    if zeros is None:
+        return None
+    is_signed = stacked.codes().dtype == np.int8 if stacked.form.format != "gguf" else False
+    wide = _by_group(zeros, codes)
+    return wide + np.float32(1 << (num_bits - 1)) if is_signed else wide
+
+
+def _words(stacked: StoredModule, codes: Array) -> Array | None:
+    """Codes by the words in which they are packed; None where they are not, or straddle words."""
+    payload, num_bits = stacked.payload, bits_of(stacked)
+    if payload is None or payload.dtype not in ("I32", "U32") or WORD_BITS % num_bits or num_bits == 8:
+        return None
+    per_word = WORD_BITS // num_bits
+    along = stacked.format.axes[PAYLOAD][1]
+    if along is not None and along[1] != 1:  # packed along the inputs
+        return codes.reshape(len(codes), -1, per_word) if codes.shape[2] % per_word == 0 else None
+    stored = np.ascontiguousarray(stacked.array(PAYLOAD).T)  # [words along the outputs, in]
+    return unpack_words(stored, num_bits, stored.shape[1] * per_word).reshape(len(codes), -1, per_word)

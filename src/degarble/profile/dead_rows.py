@@ -1,0 +1,74 @@
+"""Outputs of nothing but zeros, among all outputs: cheap signs first, then proof on the few that show them.
+
+Where an output is a stored row, the pass over the bytes has already seen which rows repeat one pattern; where outputs
+are packed side by side, eight inputs of each are looked at. Only those candidates are dequantised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from degarble.formats.agreement import shape_of
+from degarble.formats.interface import PAYLOAD, StoredModule
+from degarble.formats.slicing import num_outputs, quantum, stack_inputs, stack_outputs
+from degarble.profile.tensor_profile import TensorProfile
+
+MAX_PROVEN = 1024
+"""Candidates beyond this are judged by the share of these that are dead."""
+MAX_LISTED = 4096
+FEW_INPUTS = 8
+
+
+def dead_rows(module: StoredModule, tensors: Mapping[str, TensorProfile]) -> tuple[tuple[int, ...], int]:
+    """The first dead outputs, and how many there are."""
+    candidates = _candidates(module, tensors)
+    if not module.form.is_quantized or not candidates:
+        return tuple(candidates[:MAX_LISTED]), len(candidates)
+    step, total = quantum(module), num_outputs(module)
+    some = candidates[:MAX_PROVEN]
+    blocks = sorted({row // step for row in some})
+    runs = [(block * step, min((block + 1) * step, total)) for block in blocks]
+    values = stack_outputs([module], runs).dequantize()
+    is_dead = dict(zip((row for start, stop in runs for row in range(start, stop)), ~values.any(axis=-1), strict=True))
+    dead = [row for row in some if is_dead[row]]
+    rest = len(candidates) - len(some)
+    return tuple((dead + candidates[MAX_PROVEN:] if len(dead) == len(some) else dead)[:MAX_LISTED]), len(dead) + (
+        rest * len(dead) // len(some)
+    )
+
+
+def _candidates(module: StoredModule, tensors: Mapping[str, TensorProfile]) -> list[int]:
+    payload = module.payload
+    if payload is None:
+        return []
+    (axis, codes), along = module.format.axes[PAYLOAD]
+    if along is not None and along[0] < axis:
+        return _by_few_inputs(module)
+    profile = tensors.get(payload.name)
+    if profile is None:
+        return []
+    stored = sorted({*profile.zero_rows.first, *profile.constant_rows.first})
+    outputs, rows = num_outputs(module), max(1, profile.num_rows)
+    if not isinstance(codes, int) or outputs % rows:
+        return _more_rows_than_outputs(stored, rows // max(1, outputs)) if outputs and rows % outputs == 0 else []
+    share = outputs // rows  # outputs stored in one row
+    return [row * share + one for row in stored for one in range(share)]
+
+
+def _more_rows_than_outputs(stored: list[int], per_output: int) -> list[int]:
+    """Outputs all of whose stored rows (blocks of an expert's row) repeat a pattern."""
+    if per_output < 1:
+        return []
+    counts: dict[int, int] = {}
+    for row in stored:
+        counts[row // per_output] = counts.get(row // per_output, 0) + 1
+    return [output for output, count in counts.items() if count == per_output]
+
+
+def _by_few_inputs(module: StoredModule) -> list[int]:
+    inputs = shape_of(module)[-1]
+    few = min(FEW_INPUTS, inputs)
+    values = stack_inputs(module, [(0, few)]).dequantize()
+    return [int(row) for row in np.flatnonzero(~values.any(axis=1))]

@@ -1,0 +1,121 @@
+"""`tokenizer.json` of Hugging Face's tokenizers library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from degarble.checkpoint.interface import MAX_SMALL_FILE_BYTES, Source
+from degarble.errors import EvidenceUnjudged, MalformedFile
+from degarble.tokenizer.decoder_pipeline import read_pipeline
+from degarble.tokenizer.interface import AddedToken, Tokenizer
+from degarble.tokenizer.vocabulary import MAX_PROBLEMS, by_id
+
+
+class _Added(msgspec.Struct):
+    id: int
+    content: str
+    special: bool = False
+    normalized: bool = False
+    lstrip: bool = False
+    rstrip: bool = False
+    single_word: bool = False
+
+
+class _Model(msgspec.Struct):
+    """The merges are left out on purpose: decoding does not need them, and they are most of the file."""
+
+    vocab: Any = None
+    type: str | None = None
+    byte_fallback: bool = False
+    ignore_merges: bool = False
+    unk_token: str | None = None
+    unk_id: int | None = None
+    continuing_subword_prefix: str | None = None
+    end_of_word_suffix: str | None = None
+
+
+class _File(msgspec.Struct):
+    model: _Model
+    added_tokens: list[_Added] = []
+    decoder: dict[str, Any] | None = None
+    normalizer: dict[str, Any] | None = None
+    pre_tokenizer: dict[str, Any] | None = None
+    post_processor: dict[str, Any] | None = None
+
+
+def read_tokenizer_json(source: Source, file: str, declared: Mapping[str, Mapping[str, str]]) -> Tokenizer:
+    """Read one. Raises MalformedFile, or EvidenceUnjudged for a model or decoder that no table can express."""
+    if source.files()[file] > MAX_SMALL_FILE_BYTES:
+        raise MalformedFile(file, "size", f"at most {MAX_SMALL_FILE_BYTES} bytes", f"{source.files()[file]} bytes")
+    raw = source.read(file)
+    try:
+        stored = msgspec.json.decode(raw, type=_File)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedFile(file, "byte 0", "a tokenizer in JSON", str(error)) from None
+    pieces, problems = by_id(_entries(stored.model, file), file, "model.vocab")
+    pieces += [None] * (_reach(stored.added_tokens, file) - len(pieces))
+    added: dict[int, AddedToken] = {}
+    for token in stored.added_tokens:
+        taken = pieces[token.id]
+        if taken not in (None, token.content) and len(problems) < MAX_PROBLEMS:
+            problems.append(f"{file}: added_tokens: id {token.id} is {taken!r} in the vocabulary, {token.content!r} here")
+        pieces[token.id] = token.content
+        added[token.id] = AddedToken(
+            token_id=token.id,
+            content=token.content,
+            special=token.special,
+            normalized=token.normalized,
+            lstrip=token.lstrip,
+            rstrip=token.rstrip,
+            single_word=token.single_word,
+        )
+    pipeline = read_pipeline(stored.decoder, file)
+    verbatim = frozenset(added) if pipeline.kind == "byte-level" else frozenset()
+    return Tokenizer(
+        file=file,
+        kind=pipeline.kind,
+        pieces=pieces,
+        added_tokens=added,
+        build_table=lambda: pipeline.table(pieces, verbatim),
+        pipeline=_parts(stored),
+        declared=declared,
+        problems=tuple(problems),
+        raw=raw,
+    )
+
+
+def _entries(model: _Model, file: str) -> list[tuple[str, object]]:
+    vocab = model.vocab
+    if isinstance(vocab, dict):
+        return list(vocab.items())
+    if isinstance(vocab, list):  # Unigram: [piece, score] in the order of ids
+        if all(isinstance(row, list) and row and isinstance(row[0], str) for row in vocab):
+            return [(row[0], at) for at, row in enumerate(vocab)]
+        raise MalformedFile(file, "model.vocab", "pairs of piece and score", "other values")
+    raise EvidenceUnjudged(f"{file}: model {model.type!r} has no vocabulary that is known")
+
+
+def _reach(added: list[_Added], file: str) -> int:
+    return len(by_id(((token.content, token.id) for token in added), file, "added_tokens")[0])
+
+
+def _parts(stored: _File) -> Mapping[str, Any]:
+    model = stored.model
+    return {
+        "normalizer": stored.normalizer,
+        "pre_tokenizer": stored.pre_tokenizer,
+        "post_processor": stored.post_processor,
+        "decoder": stored.decoder,
+        "model": {
+            "type": model.type,
+            "byte_fallback": model.byte_fallback,
+            "ignore_merges": model.ignore_merges,
+            "unk_token": model.unk_token,
+            "unk_id": model.unk_id,
+            "continuing_subword_prefix": model.continuing_subword_prefix,
+            "end_of_word_suffix": model.end_of_word_suffix,
+        },
+    }

@@ -1,0 +1,1 @@
+"""Look-alikes and edges of single rules, by family."""
