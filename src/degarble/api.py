@@ -19,7 +19,7 @@ def check(
     target: str | os.PathLike[str],
     *,
     reference: str | os.PathLike[str] | None = None,
-    level: str = "content",
+    level: str | None = None,
     engine: str | None = None,
     tensor_parallel: int | None = None,
     expert_parallel: int | None = None,
@@ -30,11 +30,13 @@ def check(
 ) -> Report:
     """Check a checkpoint: a folder, a `.safetensors` or `.gguf` file, or `hf:org/name[@revision]`.
 
-    `reference` is a healthy copy to compare with. `engine` is a name with an optional version, `vllm@0.11.0`.
+    `level` is `header` or `content`; None means content, and header for a hub repository, whose tensors would all have
+    to be fetched. `reference` is a healthy copy to compare with. `engine` is a name with an optional version, `vllm@0.11.0`.
     Never raises for what is wrong with the target: that is in the report. Raises UsageError for a call that makes no
     sense (unknown rule, unknown level or engine).
     """
-    settings = _settings(level, engine, tensor_parallel, expert_parallel, dtype, known_issues)
+    default = "header" if path_is_hub(target) else "content"
+    settings = _settings(level or default, engine, tensor_parallel, expert_parallel, dtype, known_issues)
     chosen = select(select_rules, ignore_rules, rules())
     path = os.fspath(target)
     try:
@@ -43,6 +45,11 @@ def check(
     except TargetError as error:
         return Report(target=Target(path=path, kind="unknown"), failure=str(error))
     return check_source(source, settings, healthy, [rule.id for rule in chosen])
+
+
+def path_is_hub(target: str | os.PathLike[str]) -> bool:
+    """Whether the target is a hub repository."""
+    return os.fspath(target).startswith("hf:")
 
 
 def check_source(

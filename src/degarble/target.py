@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import re
 from pathlib import Path
 
 from degarble.checkpoint.folder import LocalFile, LocalFolder
@@ -23,15 +25,27 @@ def open_target(target: str | os.PathLike[str]) -> Source:
     if not text or "\0" in text:
         raise UsageError("an empty target: give a folder, a .safetensors or .gguf file, or hf:org/name")
     path = Path(text)
-    if path.is_dir():
+    try:
+        is_folder, is_there = path.is_dir(), path.exists()
+    except (OSError, ValueError) as error:
+        raise TargetError(f"{text[:200]}: {getattr(error, 'strerror', None) or error}") from None
+    if is_folder:
         return _folder(text)
-    if not path.exists():
+    if not is_there:
         raise TargetError(f"{text}: no such file or folder (a hub repository is written hf:org/name)")
     if text.endswith(".gguf"):
-        return LocalFile(text, "gguf")
+        return LocalFile(text, "gguf", siblings_of(path))
     if text.endswith(".safetensors"):
         return LocalFile(text, "safetensors")
     raise UsageError(f"{text}: not a checkpoint: give its folder, a .safetensors or a .gguf file")
+
+
+def siblings_of(path: Path) -> tuple[Path, ...]:
+    """All parts of a split file (`model-00001-of-00003.gguf`) that are there, itself included."""
+    split = re.fullmatch(r"(.+)-\d{5}-of-(\d{5})\.gguf", path.name)
+    if split is None:
+        return (path,)
+    return tuple(sorted(path.parent.glob(f"{glob.escape(split.group(1))}-?????-of-{split.group(2)}.gguf"))) or (path,)
 
 
 def _folder(text: str) -> Source:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -147,19 +147,22 @@ class LocalFolder(Source):
 
 
 class LocalFile(Source):
-    """One `.safetensors` or `.gguf` file, alone."""
+    """One `.safetensors` or `.gguf` file, alone, or all parts of one split GGUF file."""
 
-    def __init__(self, path: str | os.PathLike[str], kind: str) -> None:
+    def __init__(self, path: str | os.PathLike[str], kind: str, parts: Sequence[Path] = ()) -> None:
         self._typed = os.fspath(path)
         self.kind = kind  # type: ignore[misc]  # a class constant elsewhere, told by the suffix here
-        self.file = Path(self._typed)
+        self._paths = {part.name: part for part in parts or (Path(self._typed),)}
+        self._files = {name: self._size(part) for name, part in self._paths.items()}
+
+    def _size(self, part: Path) -> int:
         try:
-            status = self.file.stat()
+            status = part.stat()
         except (OSError, ValueError) as error:
             raise TargetError(f"{self._typed}: {_reason(error)}") from None
         if not stat.S_ISREG(status.st_mode):
             raise TargetError(f"{self._typed}: not a regular file")
-        self._files = {self.file.name: status.st_size}
+        return status.st_size
 
     @property
     def path(self) -> str:
@@ -167,14 +170,14 @@ class LocalFile(Source):
         return self._typed
 
     def files(self) -> Mapping[str, int]:
-        """The one file."""
+        """The one file, or the parts."""
         return self._files
 
     def local_path(self, name: str) -> Path:
-        """Where the file is."""
-        if name not in self._files:
+        """Where a file is."""
+        if name not in self._paths:
             raise TargetError(f"{name}: not part of {self._typed}")
-        return self.file
+        return self._paths[name]
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
         """See Source."""

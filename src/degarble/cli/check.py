@@ -21,7 +21,10 @@ def check(
     reference: Annotated[
         str | None, typer.Option("--reference", help="A healthy copy to compare with.", metavar="DIR")
     ] = None,
-    level: Annotated[str, typer.Option(help="header: headers and small files only; content: values too.")] = "content",
+    level: Annotated[
+        str | None,
+        typer.Option(help="header: headers and small files; content: values too (default, but header for hf:).", show_default=False),
+    ] = None,
     engine: Annotated[
         str | None, typer.Option(help="Judge for one engine: vllm, sglang, transformers … [@VERSION].")
     ] = None,

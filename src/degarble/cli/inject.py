@@ -33,5 +33,6 @@ def inject(
     if not fault or not target or not out:
         raise UsageError("give a fault, a target and --out DIR (or --list)")
     place = injection.inject(fault, target, out, seed=seed)
-    sys.stdout.write(f"planted {fault} at {place.name()}\nnow try: degarble check {out}\n")
+    options = injection.find_fault(fault).options
+    sys.stdout.write(f"planted {fault} at {place.name()}\nnow try: degarble check {' '.join([out, options]).strip()}\n")
     return 0

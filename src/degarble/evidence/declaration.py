@@ -10,7 +10,7 @@ import degarble.methods as package
 from degarble.checkpoint.json_file import JsonFile
 from degarble.errors import EvidenceMissing, EvidenceUnjudged, MalformedFile
 from degarble.evidence.model import TEXT_KEYS
-from degarble.evidence.store import provides
+from degarble.evidence.store import Coverage, provides
 from degarble.methods.interface import Declaration, Method
 from degarble.registry import walk
 
@@ -36,8 +36,11 @@ def methods() -> dict[str, Method]:
 
 
 @provides("declaration")
-def declaration(json_files: Mapping[str, JsonFile], source_kind: str) -> Declaration:
+def declaration(json_files: Mapping[str, JsonFile], source_kind: str, coverage: Coverage) -> Declaration:
     """The quantisation config that governs the weights: config.json's own, else a sidecar's."""
+    for file, _ in SIDECARS:
+        if file in json_files and json_files[file].problem is not None:
+            coverage.add(file, str(json_files[file].problem))
     found = quantization_objects(json_files)
     if not found:
         raise EvidenceMissing("no quantization_config" if source_kind != "gguf" else "GGUF files carry none")
@@ -45,8 +48,7 @@ def declaration(json_files: Mapping[str, JsonFile], source_kind: str) -> Declara
     reader = methods().get(name)
     if reader is None:
         raise EvidenceUnjudged(f"{file}: unknown quant_method {name!r}")
-    declared = reader.declare(raw, file=file, key=key)
-    return declared
+    return reader.declare(raw, file=file, key=key)
 
 
 @provides("source_kind")

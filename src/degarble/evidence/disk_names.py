@@ -13,7 +13,7 @@ from degarble.evidence.parameters import Missing, Position
 from degarble.evidence.store import provides
 from degarble.evidence.weights import NUMBERED, Shard
 from degarble.finding import Location
-from degarble.formats.interface import PAYLOAD, StoredModule
+from degarble.formats.interface import StoredModule
 
 
 class DiskNames:
@@ -30,10 +30,12 @@ class DiskNames:
         self._prefix = prefix
         self._config = model_config
         self._peers: dict[str, StoredModule] = {}
+        self._kin: dict[str, StoredModule] = {}
         self._files: dict[int | None, set[str]] = {}
         for example, members in modules.classes():
             if example.canonical is not None and example.payload is not None:
                 self._peers.setdefault(example.template, example)
+                self._kin.setdefault(example.kind, example)
             for module in members:
                 self._files.setdefault(module.layer, set()).add(module.any_part.file)
         self._is_whole = _is_whole(shards, index)
@@ -59,10 +61,12 @@ class DiskNames:
         return _gguf_name(canonical, layer, self._config.gguf.metadata.get("general.architecture"))
 
     def _payload(self, item: Missing, module: str) -> str:
-        peer = self._peers.get(item.module)
-        suffix = peer.suffix_of(PAYLOAD) if peer is not None else item.template.name[len(item.module) + 1 :]
-        joint = "" if not suffix or suffix.startswith("_") else "."
-        return f"{module}{joint}{suffix}"
+        """Spelled as in the peers of other layers, or as in another module of its kind."""
+        own = item.template.name[len(item.module) :]
+        peer = self._peers.get(item.module) or (self._kin.get(item.template.kind) if own else None)
+        if peer is None or peer.payload is None:
+            return module + own
+        return module + peer.payload.name.removeprefix(peer.name)
 
 
 def _gguf_name(canonical: str, layer: int | None, architecture: object) -> str:

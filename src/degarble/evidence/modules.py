@@ -21,6 +21,9 @@ from degarble.formats.split import group_by_module
 from degarble.formats.split import kv_scales as split_kv_scales
 from degarble.methods.interface import Declaration
 
+OTHER_TOWERS = frozenset({"v", "a", "mm", "enc", "dec", "model", "resampler"})
+"""First parts of GGUF names that belong to projectors, encoders and vocoders."""
+
 Parts = dict[str, TensorInfo]
 PeerClass = tuple[str, Form]
 """Modules that differ only in layer and expert number, and have equal headers."""
@@ -129,7 +132,7 @@ def _strange(module: str) -> str | None:
     block, _, rest = module.partition(".")
     if block == "blk":
         return f"model.layers.{rest}"
-    return None if rest or block.startswith("rope") else module
+    return None if block in OTHER_TOWERS else module
 
 
 @provides("is_gguf")

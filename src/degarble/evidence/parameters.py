@@ -60,7 +60,8 @@ class Parameters:
     """Module template -> where any part of it is stored; `.bias` templates for biases."""
     missing: tuple[Missing, ...]
     """Needed and absent, in layers that are there; the head is not among them."""
-    head_is_missing: bool
+    head: Missing | None
+    """The output head, if it is needed and absent."""
     unknown: tuple[Unknown, ...]
     layers: frozenset[int]
     """Decoder layers of which anything is stored."""
@@ -71,6 +72,11 @@ def parameters(modules: Modules, architecture: Architecture, shards: Mapping[str
     """Compare once for all checks."""
     if all(name.startswith(ADAPTER_MARKS) for name in shards):
         raise EvidenceMissing("an adapter alone is no model")
+    return compare(modules, architecture)
+
+
+def compare(modules: Modules, architecture: Architecture) -> Parameters:
+    """What one parameter list misses on this disk, and what it does not know of it."""
     present = _present(modules)
     decoder = [found for name, found in present.items() if name.startswith(DECODER)]
     layers = frozenset(layer for found in decoder for layer, _ in found if layer is not None)
@@ -85,7 +91,7 @@ def parameters(modules: Modules, architecture: Architecture, shards: Mapping[str
         architecture=architecture,
         present={name: frozenset(found) for name, found in present.items()},
         missing=tuple(item for item in missing if item.module != HEAD),
-        head_is_missing=any(item.module == HEAD for item in missing),
+        head=next((item for item in missing if item.module == HEAD), None),
         unknown=unknown,
         layers=layers,
     )
@@ -192,15 +198,17 @@ def _evidence_for(
 
 def _unknown(modules: Modules, architecture: Architecture) -> Iterator[Unknown]:
     """Modules that match nothing. Where a name has templates for some layers only, each member is asked for."""
-    everywhere = {t.name for t in architecture.templates if t.layers is None and t.experts is None}
     names = {template.name for template in architecture.templates}
+    everywhere = {t.name for t in architecture.templates if t.layers is None and t.experts is None}
+    ranges = _ranges(architecture)
     for example, members in modules.classes():
         if example.canonical is None:
             continue
         spellings = (f"{example.template}.weight", example.template)
         if not any(spelling in everywhere for spelling in spellings):
             known = [spelling for spelling in spellings if spelling in names]
-            strange = members if not known else [m for m in members if not _matches(m, architecture)]
+            homes = [home for spelling in known for home in ranges[spelling]]
+            strange = [m for m in members if not any(_is_in(m, layers, experts) for layers, experts in homes)]
             if strange and not _is_bias_alone(example, names):
                 yield Unknown(template=example.template, members=tuple(strange))
         bias = f"{example.template}.bias"
@@ -212,6 +220,16 @@ def _is_bias_alone(example: StoredModule, names: set[str]) -> bool:
     return set(example.form.roles) == {"bias"} and f"{example.template}.bias" in names
 
 
-def _matches(module: StoredModule, architecture: Architecture) -> bool:
-    canonical = module.canonical or module.name
-    return architecture.match(f"{canonical}.weight") is not None or architecture.match(canonical) is not None
+def _ranges(architecture: Architecture) -> dict[str, list[tuple[frozenset[int] | None, int | None]]]:
+    """Template name -> the layers and the number of experts it stands for."""
+    found: dict[str, list[tuple[frozenset[int] | None, int | None]]] = {}
+    for template in architecture.templates:
+        layers = None if template.layers is None else frozenset(template.layers)
+        found.setdefault(template.name, []).append((layers, template.experts))
+    return found
+
+
+def _is_in(module: StoredModule, layers: frozenset[int] | None, experts: int | None) -> bool:
+    if layers is not None and module.layer not in layers:
+        return False
+    return experts is None or (module.expert is not None and module.expert < experts)

@@ -1,8 +1,8 @@
 """Evidence from stored shapes that contradict the config: which key is outvoted, or which tensor is odd.
 
 Each key that an axis is computed from is a suspect. Its true value follows from the stored size, and is tried: the
-whole architecture is drawn again with it, and everything on disk is compared anew. A value that settles more tensors than
-it unsettles convicts the key, since most tensors that depend on it speak against the config.
+whole architecture is drawn again with it, and everything on disk is compared anew. A value that settles more tensors
+than it unsettles convicts the key, since most tensors that depend on it speak against the config.
 """
 
 from __future__ import annotations

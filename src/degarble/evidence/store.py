@@ -15,6 +15,7 @@ from typing import Any
 
 from degarble.checkpoint.interface import Source
 from degarble.errors import EvidenceMissing, EvidenceUnjudged, MalformedFile, MissingExtra, TargetError
+from degarble.executor import Progress
 from degarble.registry import Level, Need, needs_of, walk
 
 Provider = Callable[..., Any]
@@ -32,6 +33,14 @@ class Settings:
     dtype: str | None = None
     known_issues: str | None = None
     """Path of a data file that replaces the one in the package."""
+    sample: bool = False
+    """Read only a part of every large tensor; the report is partial then."""
+    exhaustive: bool = False
+    """Statistics over all outputs, neurons and experts instead of samples."""
+    cache: str | None = None
+    """Folder in which profiles are kept between runs."""
+    progress: Progress | None = None
+    """Told how far long work is; None for library calls."""
 
 
 @dataclass(slots=True)
@@ -116,4 +125,4 @@ class Evidence:
             return None
 
 
-__all__ = ["Coverage", "Evidence", "Settings", "provides", "providers"]
+__all__ = ["Coverage", "Evidence", "Settings", "providers", "provides"]

@@ -91,8 +91,9 @@ def _shard(source: Source, name: str) -> Shard:
 def tensors(shards: Mapping[str, Shard]) -> Mapping[str, TensorInfo]:
     """Every tensor of every readable file. A name in two shards keeps the first (CKP107 reports it)."""
     merged: dict[str, TensorInfo] = {}
-    for shard in reversed(shards.values()):
-        merged.update(shard.tensors)
+    for shard in shards.values():
+        twice = merged.keys() & shard.tensors.keys()
+        merged.update(shard.tensors if not twice else {k: v for k, v in shard.tensors.items() if k not in twice})
     if not merged:
         raise EvidenceUnjudged("no weight file has a readable header with tensors in it")
     return merged

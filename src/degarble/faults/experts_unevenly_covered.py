@@ -6,6 +6,7 @@ import numpy as np
 
 from degarble.evidence.input_scales import INPUT_SCALE
 from degarble.faults.interface import NotApplicable, Patient, fault
+from degarble.faults.scale_missing import mapped_modules
 from degarble.faults.skip_list_edit import add_entries, skips_of
 from degarble.faults.stored_plain_but_declared_quantized import store_plain
 from degarble.finding import Location
@@ -55,7 +56,7 @@ def one_expert_kept_plain(patient: Patient) -> Location:
 
 def _experts(patient: Patient, role: str | None = None) -> list[StoredModule]:
     """Quantised experts with neighbours, and with a role where one is asked for."""
-    experts = patient.modules(lambda m: m.expert is not None and m.kind == "linear" and m.form.is_quantized)
+    experts = mapped_modules(patient, lambda m: m.expert is not None and m.kind == "linear" and m.form.is_quantized)
     found = [m for m in experts if role is None or role in m.form.roles]
     return [m for m in found if any(_is_peer(m, other) and other is not m for other in found)]
 

@@ -69,6 +69,15 @@ class Fault:
     """What a check has to be told to see it: a degree of parallelism, an engine."""
 
     @property
+    def options(self) -> str:
+        """The options that `degarble check` needs to see it, ready to paste; '' if none."""
+        given = self.settings
+        engine = f"{given.engine}@{given.engine_version}" if given.engine_version else given.engine
+        pairs = (("--engine", engine), ("--tp", given.tensor_parallel), ("--ep", given.expert_parallel), ("--dtype", given.dtype))
+        words = [f"{option} {value}" for option, value in pairs if value is not None]
+        return " ".join([*words, *(["--reference HEALTHY"] if self.needs_reference else [])])
+
+    @property
     def summary(self) -> str:
         """First line of the docstring."""
         return inspect.cleandoc(self.function.__doc__ or "").split("\n", 1)[0]

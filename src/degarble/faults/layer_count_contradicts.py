@@ -63,6 +63,8 @@ def _declare(patient: Patient, step: int) -> Location:
 def _drop(patient: Patient, layer: int) -> Location:
     if _layers(patient) < 2:
         raise NotApplicable("one layer only")
+    if patient.evidence.get("parameters").unknown:
+        raise NotApplicable("names are wrong already")
     for module in patient.modules(lambda m: m.layer == layer and m.canonical is not None):
         for info in module.parts.values():
             patient.workspace.drop(info.name)

@@ -54,6 +54,9 @@ def rope_scaling_incomplete(patient: Patient) -> Location:
     name, settings = _settings(patient)
     scaling, lost = patient.pick(SCALINGS)
     settings |= scaling
+    if "short_factor" in scaling:
+        sizes = patient.evidence.get("architecture").config
+        settings["short_factor"] = scaling["short_factor"] * ((sizes.get("qk_rope_head_dim") or sizes["head_dim"]) // 2)
     return Location(file="config.json", key=f"{name}.{lost}")
 
 

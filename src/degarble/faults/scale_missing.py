@@ -45,12 +45,23 @@ def companions_missing_together(patient: Patient) -> Location:
 @fault("QNT101")
 def input_scale_missing_from_one_module(patient: Patient) -> Location:
     """Drop the stored activation scale of one module, where the rest of the model keeps theirs."""
-    modules = patient.modules(lambda m: m.expert is None and INPUT_SCALE in needed_roles(m))
+    modules = mapped_modules(patient, lambda m: m.expert is None and INPUT_SCALE in needed_roles(m))
     if len(modules) < 2:
         raise NotApplicable("no second module that keeps its activation scale")
     module = patient.pick(modules)
     _drop(patient, module, (INPUT_SCALE,))
     return module.place()
+
+
+def mapped_modules(patient: Patient, suitable: Callable[[StoredModule], bool]) -> list[StoredModule]:
+    """Modules that loaders of this family map: what happens to the others is CFG110's effect."""
+    architecture = patient.evidence.find("architecture")
+
+    def is_mapped(module: StoredModule) -> bool:
+        name = module.canonical or module.name
+        return architecture is None or any(architecture.match(n) is not None for n in (f"{name}.weight", name))
+
+    return patient.modules(lambda module: suitable(module) and is_mapped(module))
 
 
 def needed_roles(module: StoredModule) -> tuple[str, ...]:
@@ -73,7 +84,7 @@ def _expect_still_missing(module: StoredModule, roles: Sequence[str]) -> None:
 
 
 def _candidates(patient: Patient, suitable: Callable[[StoredModule], bool]) -> list[tuple[StoredModule, str]]:
-    modules = patient.modules(lambda m: m.form.is_quantized and m.payload is not None and suitable(m))
+    modules = mapped_modules(patient, lambda m: m.form.is_quantized and m.payload is not None and suitable(m))
     return [(m, role) for m in modules for role in needed_roles(m) if role != INPUT_SCALE]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from degarble.faults.interface import NotApplicable, Patient, fault
+from degarble.faults.scale_missing import mapped_modules
 from degarble.finding import Location
 from degarble.formats.detect import detect
 from degarble.formats.interface import PAYLOAD, StoredModule
@@ -11,7 +12,7 @@ from degarble.formats.interface import PAYLOAD, StoredModule
 @fault("QNT102")
 def scale_orphaned(patient: Patient) -> Location:
     """Drop the payload of one quantised module and leave its companions."""
-    module = patient.pick(patient.modules(leaves_companions))
+    module = patient.pick(mapped_modules(patient, leaves_companions))
     patient.workspace.drop(module.any_part.name)
     return _orphan(module)
 
@@ -19,7 +20,7 @@ def scale_orphaned(patient: Patient) -> Location:
 @fault("QNT102")
 def scales_orphaned_in_all_layers(patient: Patient) -> Location:
     """Drop the payload of one projection in every layer and leave the companions."""
-    module = patient.pick(patient.modules(leaves_companions))
+    module = patient.pick(mapped_modules(patient, leaves_companions))
     for peer in patient.modules(lambda peer: peer.template == module.template and peer.payload is not None):
         patient.workspace.drop(peer.any_part.name)
     return _orphan(module)

@@ -41,8 +41,8 @@ def norm_cut_short(patient: Patient) -> Location:
     )
     norm = patient.pick(norm for norm in norms if len(norm.any_part.shape) == 1 and norm.any_part.shape[0] % 2 == 0)
     info = norm.any_part
-    half = norm.array("payload")[: info.shape[0] // 2]
-    patient.workspace.holder(info.name).set(info.name, info.dtype, half.shape, half.tobytes())
+    half = norm.reader.raw(info)[: info.nbytes // 2].tobytes()
+    patient.workspace.holder(info.name).set(info.name, info.dtype, (info.shape[0] // 2,), half)
     return norm.place()
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from degarble.checkpoint.tensor_data import Array
 from degarble.evidence.declared_form import DeclaredForms, Promise, is_mtp
 from degarble.faults.interface import NotApplicable, Patient, fault
+from degarble.faults.scale_missing import mapped_modules
 from degarble.faults.skip_list_edit import config_object, declaration_of
 from degarble.finding import Location
 from degarble.formats.detect import formats
@@ -90,7 +91,7 @@ def _promised(patient: Patient) -> list[StoredModule]:
         is_linear = module.kind == "linear" and module.form.is_quantized and module.payload is not None
         return is_linear and not is_mtp(module, architecture) and forms.of(module) is Promise.QUANTIZED
 
-    return patient.modules(suitable)
+    return mapped_modules(patient, suitable)
 
 
 def store_plain(patient: Patient, module: StoredModule, *, keep_companions: bool = False) -> Location:

@@ -24,5 +24,5 @@ def tensor_in_two_shards(patient: Patient) -> Location:
     else:
         entry = {"dtype": info.dtype, "shape": info.shape, "data_offsets": (0, info.nbytes)}
         header = msgspec.json.encode({"__metadata__": stamp, info.name: entry})
-        patient.workspace.write("old.safetensors", len(header).to_bytes(8, "little") + header + data)
+        patient.workspace.write("copy.safetensors", len(header).to_bytes(8, "little") + header + data)
     return Location(tensor=info.name)

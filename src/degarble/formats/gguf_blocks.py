@@ -71,6 +71,10 @@ DELTA_AT: Mapping[str, int] = {
 """Byte offset of the fp16 `d` inside a block. IQ1_M spreads its d over four nibbles and is left out."""
 
 
+ROW_BLOCKS = 256
+"""Blocks that gguf is given as one row; it takes 16 rows at a time, and short ones cost it as much as long ones."""
+
+
 def blocks_of(raw: Array, kind: GgmlType) -> Array:
     """[bytes] -> [blocks, bytes of a block]. Raises ValueError for a broken last block."""
     if raw.size % kind.type_size:
@@ -86,9 +90,10 @@ def dequantize(raw: Array, kind: GgmlType, shape: tuple[int, ...]) -> Array:
     blocks = blocks_of(raw, kind)
     if blocks.shape[0] * kind.block_size != num_elements(shape):
         raise ValueError(f"{blocks.shape[0]} blocks of {kind.block_size} are not {list(shape)}")
+    rows = next(rows for rows in range(max(1, len(blocks) // ROW_BLOCKS), 0, -1) if len(blocks) % rows == 0)
     try:
         with np.errstate(over="ignore", invalid="ignore"):
-            values = by_gguf(np.ascontiguousarray(blocks), GGMLQuantizationType[kind.name])
+            values = by_gguf(np.ascontiguousarray(blocks).reshape(rows, -1), GGMLQuantizationType[kind.name])
     except NotImplementedError:
         raise ValueError(f"gguf cannot dequantise {kind.name}") from None
     return np.asarray(values, np.float32).reshape(shape)

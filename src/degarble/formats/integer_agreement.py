@@ -106,7 +106,8 @@ def needed_roles(declared: Scheme | None, *always: str, asymmetric: tuple[str, .
     if declared is None:
         return always
     more = asymmetric if declared.symmetric is False else ()
-    order = ("g_idx",) if declared.act_order == "group" else ()
+    grouped = declared.strategy in (None, "group", "tensor_group")
+    order = ("g_idx",) if declared.act_order == "group" and grouped else ()
     static = ("input_scale",) if declared.activations == "static" else ()
     return (*always, *more, *order, *static)
 

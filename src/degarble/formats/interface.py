@@ -97,7 +97,8 @@ class WeightFormat(ABC):
 
     def suffix_of(self, role: str) -> str:
         """The suffix a role is stored under, for messages about a missing part."""
-        return self.missing_names.get(role) or next(suffix for suffix, known in self.roles.items() if known == role)
+        known = (suffix for suffix, its_role in self.roles.items() if its_role == role)
+        return self.missing_names.get(role) or next(known, role)
 
     @abstractmethod
     def codes(self, module: StoredModule) -> Array:

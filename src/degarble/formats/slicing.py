@@ -110,7 +110,9 @@ def group_size(module: StoredModule) -> int:
     return size or shape_of(module)[-1]
 
 
-def stack_outputs(modules: Sequence[StoredModule], runs: Runs = ALL, roles: Sequence[str] | None = None) -> StoredModule:
+def stack_outputs(
+    modules: Sequence[StoredModule], runs: Runs = ALL, roles: Sequence[str] | None = None
+) -> StoredModule:
     """The outputs `runs` of every module: [modules * outputs, in]. The modules must have equal headers.
 
     `roles`: leave out the other parts' bytes. Raises ValueError where a run cuts through a word, or a part does not fit
@@ -138,11 +140,11 @@ def stack_outputs(modules: Sequence[StoredModule], runs: Runs = ALL, roles: Sequ
     return msgspec.structs.replace(first, parts=parts, form=form, reader=ArrayReader(arrays))
 
 
-def stack_inputs(module: StoredModule, runs: Runs) -> StoredModule:
+def stack_inputs(module: StoredModule, runs: Runs, roles: Sequence[str] | None = None) -> StoredModule:
     """The inputs `runs`, all of one length, of a matrix: [out, inputs].
 
     A run lies inside one group, or consists of whole groups; with a group index of its own, a module takes any run that
-    cuts no word. Raises ValueError otherwise.
+    cuts no word. `roles`: leave out the other parts' bytes. Raises ValueError otherwise.
     """
     length, size = runs[0][1] - runs[0][0], group_size(module)
     has_index = module.part(GROUP_INDEX) is not None
@@ -152,6 +154,8 @@ def stack_inputs(module: StoredModule, runs: Runs) -> StoredModule:
     parts = dict(module.parts)
     for role, suffix in module.form.roles.items():
         info = module.parts[suffix]
+        if roles is not None and role not in roles:
+            continue
         cut, shape = module.reader.raw(info), info.shape
         grid = _grid(module, role) if role in module.format.axes else None
         if role == GROUP_INDEX:
@@ -256,7 +260,9 @@ def _input_lane(module: StoredModule, along: Axis | None, axis: int, have: int) 
 
 
 def _take(array: Array, axis: int, indices: Sequence[tuple[int, int]]) -> Array:
-    return np.concatenate([array[start:stop] if axis == 0 else array[:, start:stop] for start, stop in indices], axis=axis)
+    return np.concatenate(
+        [array[start:stop] if axis == 0 else array[:, start:stop] for start, stop in indices], axis=axis
+    )
 
 
 def _stacked(modules: Sequence[StoredModule], role: str, runs: Runs) -> tuple[Array, tuple[int, ...]]:

@@ -14,6 +14,8 @@ tools; the bounds stand with the rules.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
@@ -29,38 +31,43 @@ def code_stats(codes: Array, zeros: Array | None, num_bits: int, words: Array | 
     `words`: the codes in stored order, [modules, words, codes of a word], or None.
     """
     top = (1 << num_bits) - 1
-    halves = _halves(codes)  # [modules, outputs, groups, parts, codes of a part]
-    low, high = halves.min(axis=4), halves.max(axis=4)  # [modules, outputs, groups, parts]
+    histograms = _histograms(codes, top + 1)
     means = codes.sum(axis=3, dtype=np.uint32) / np.float32(codes.shape[3])  # [modules, outputs, groups]
-    middle = np.float32(1 << (num_bits - 1))
-    shifts = means - (middle if zeros is None else zeros)
+    facts: list[dict[str, list[Any]]] = [
+        _shift_facts(means, zeros, np.float32(1 << (num_bits - 1))),
+        _extreme_facts(codes, top, histograms),
+        _spill(words, len(codes)),
+    ]
+    columns = {name: column for fact in facts for name, column in fact.items()}
     return [
         CodeStats(
             num_bits=num_bits,
             num_groups=means[index].size,
-            histogram=(histogram := tuple(np.bincount(codes[index].reshape(-1), minlength=top + 1).tolist())),
-            **_shift_facts(means[index], shifts[index], None if zeros is None else zeros[index]),
-            **_extreme_facts(codes[index], low[index], high[index], top, histogram),
-            **_spill(None if words is None else words[index]),
+            histogram=tuple(histograms[index].tolist()),
+            **{name: column[index] for name, column in columns.items()},
         )
         for index in range(len(codes))
     ]
 
 
-def _halves(codes: Array) -> Array:
-    """Each group as two halves, where its size is even."""
-    size = codes.shape[3]
-    parts = 2 if size % 2 == 0 and size >= 4 else 1
-    return codes.reshape(*codes.shape[:3], parts, size // parts)
+def _histograms(codes: Array, levels: int) -> Array:
+    """[modules, levels]"""
+    flat = codes.reshape(len(codes), -1)
+    if flat.shape[1] >= 1 << 15:
+        return np.stack([np.bincount(one, minlength=levels) for one in flat])
+    shifted = flat + np.arange(len(flat), dtype=np.int32)[:, None] * levels
+    return np.bincount(shifted.reshape(-1), minlength=levels * len(flat)).reshape(len(flat), levels)
 
 
-def _shift_facts(means: Array, shifts: Array, zeros: Array | None) -> dict[str, float | None]:
-    rows = shifts.mean(axis=1)
+def _shift_facts(means: Array, zeros: Array | None, middle: np.float32) -> dict[str, list[float | None]]:
+    shifts = means - (middle if zeros is None else zeros)
+    rows = shifts.mean(axis=2)
+    correlations = [None] * len(means) if zeros is None else list(map(correlation, means, zeros))
     return {
-        "shift": float(np.median(shifts)),
-        "shift_up": float((rows > 0.25).mean()),
-        "shift_down": float((rows < -0.25).mean()),
-        "correlation": None if zeros is None else correlation(means, zeros),
+        "shift": np.median(shifts.reshape(len(shifts), -1), axis=1).tolist(),
+        "shift_up": (rows > 0.25).mean(axis=1).tolist(),
+        "shift_down": (rows < -0.25).mean(axis=1).tolist(),
+        "correlation": correlations,
     }
 
 
@@ -72,38 +79,40 @@ def correlation(left: Array, right: Array) -> float | None:
     return float(np.dot(one, two)) / norm if norm > 0 and one.size > 2 else None
 
 
-def _extreme_facts(
-    codes: Array, low: Array, high: Array, top: int, histogram: tuple[int, ...]
-) -> dict[str, float | None]:
-    at_zero, at_top = low == 0, high == top  # [outputs, groups, parts]
-    zero, full = at_zero.any(axis=2), at_top.any(axis=2)
-    reached = zero | full
-    facts: dict[str, float | None] = {
-        "extremes": float(reached.mean()),
-        "both_ends": float((zero & full).mean()),
-        "reach_zero": float(zero.mean()),
-        "rho": None,
-        "rho_half": None,
+def _extreme_facts(codes: Array, top: int, histograms: Array) -> dict[str, list[float | None]]:
+    size = codes.shape[3]
+    parts = 2 if size % 2 == 0 and size >= 4 else 1  # each group as two halves
+    split = codes.reshape(*codes.shape[:3], parts, size // parts)
+    at_zero, at_top = split.min(axis=4) == 0, split.max(axis=4) == top  # [modules, outputs, groups, parts]
+    zero, full = at_zero.any(axis=3), at_top.any(axis=3)
+    reached = (zero | full).mean(axis=(1, 2))
+    share = ((codes == 0) | (codes == top)).mean(axis=(2, 3))  # [modules, outputs]
+    is_known = (histograms[:, 0] + histograms[:, -1] > 0).tolist()
+    rho = _rho(1 - reached, share, size, is_known)
+    halves = (at_zero | at_top).mean(axis=(1, 2, 3))
+    return {
+        "extremes": reached.tolist(),
+        "both_ends": (zero & full).mean(axis=(1, 2)).tolist(),
+        "reach_zero": zero.mean(axis=(1, 2)).tolist(),
+        "rho": rho,
+        "rho_half": _rho(1 - halves, share, size // 2, is_known) if parts == 2 else [None] * len(codes),
     }
-    if histogram[0] + histogram[-1]:
-        flat = codes.reshape(len(codes), -1)
-        share = ((flat == 0) | (flat == top)).mean(axis=1)  # extremes of each output
-        size = codes.shape[2]
-        facts["rho"] = _rho(1 - float(reached.mean()), share, size)
-        if low.shape[2] == 2:
-            facts["rho_half"] = _rho(1 - float((at_zero | at_top).mean()), share, size // 2)
-    return facts
 
 
-def _rho(without: float, share: Array, size: int) -> float | None:
-    expected = float(((1 - share) ** size).mean())
-    return without / expected if expected > 0 else None
+def _rho(without: Array, share: Array, size: int, is_known: list[bool]) -> list[float | None]:
+    """None where the file has no extreme code at all, or every code is one."""
+    expected = ((1 - share) ** size).mean(axis=1)
+    return [
+        float(one / other) if known and other > 0 else None
+        for one, other, known in zip(without, expected, is_known, strict=True)
+    ]
 
 
-def _spill(words: Array | None) -> dict[str, float | int | None]:
+def _spill(words: Array | None, count: int) -> dict[str, list[Any]]:
     if words is None:
-        return {"spill": None, "num_spill": 0}
-    is_zero = words[:, :-1] == 0
-    count = int(np.count_nonzero(is_zero))
-    odd = int(np.count_nonzero(is_zero & (words[:, 1:] & 1).view(np.bool_)))
-    return {"spill": odd / count if count >= MIN_SPILL else None, "num_spill": count}
+        return {"spill": [None] * count, "num_spill": [0] * count}
+    is_zero = words[:, :, :-1] == 0
+    zeros = np.count_nonzero(is_zero, axis=(1, 2)).tolist()
+    odd = np.count_nonzero(is_zero & (words[:, :, 1:] & 1).view(np.bool_), axis=(1, 2)).tolist()
+    shares = [one / all_of if all_of >= MIN_SPILL else None for one, all_of in zip(odd, zeros, strict=True)]
+    return {"spill": shares, "num_spill": zeros}

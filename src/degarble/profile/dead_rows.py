@@ -31,12 +31,12 @@ def dead_rows(module: StoredModule, tensors: Mapping[str, TensorProfile]) -> tup
     blocks = sorted({row // step for row in some})
     runs = [(block * step, min((block + 1) * step, total)) for block in blocks]
     values = stack_outputs([module], runs).dequantize()
-    is_dead = dict(zip((row for start, stop in runs for row in range(start, stop)), ~values.any(axis=-1), strict=True))
-    dead = [row for row in some if is_dead[row]]
-    rest = len(candidates) - len(some)
-    return tuple((dead + candidates[MAX_PROVEN:] if len(dead) == len(some) else dead)[:MAX_LISTED]), len(dead) + (
-        rest * len(dead) // len(some)
-    )
+    outputs = np.concatenate([np.arange(start, stop) for start, stop in runs])
+    proven = set(outputs[~np.asarray(values.any(axis=-1))].tolist())
+    dead = [row for row in some if row in proven]
+    rest = candidates[MAX_PROVEN:]
+    listed = dead + rest if len(dead) == len(some) else dead
+    return tuple(listed[:MAX_LISTED]), len(dead) + len(rest) * len(dead) // len(some)
 
 
 def _candidates(module: StoredModule, tensors: Mapping[str, TensorProfile]) -> list[int]:
@@ -68,7 +68,7 @@ def _more_rows_than_outputs(stored: list[int], per_output: int) -> list[int]:
 
 
 def _by_few_inputs(module: StoredModule) -> list[int]:
-    inputs = shape_of(module)[-1]
-    few = min(FEW_INPUTS, inputs)
-    values = stack_inputs(module, [(0, few)]).dequantize()
-    return [int(row) for row in np.flatnonzero(~values.any(axis=1))]
+    """A dead output has the group's zero point for its code throughout, so its first codes are equal."""
+    few = min(FEW_INPUTS, shape_of(module)[-1])
+    codes = stack_inputs(module, [(0, few)], roles=(PAYLOAD,)).codes()
+    return [int(row) for row in np.flatnonzero((codes == codes[:, :1]).all(axis=1))]

@@ -52,10 +52,7 @@ class FloatBits:
 
     def magnitude(self, doubled: int) -> float:
         """The number whose doubled pattern this is."""
-        if self.table is not None:
-            pattern = int(np.flatnonzero(self.table == doubled)[0])
-        else:
-            pattern = doubled // 2
+        pattern = doubled // 2 if self.table is None else int(np.flatnonzero(self.table == doubled)[0])
         return abs(float(np.array([pattern], self.unsigned).view(DTYPES[self.dtype])[0]))
 
     def values(self, patterns: Array) -> Array:

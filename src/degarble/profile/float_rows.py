@@ -13,8 +13,8 @@ import numpy as np
 from degarble.checkpoint.tensor_data import Array
 from degarble.profile.float_bits import FloatBits
 from degarble.profile.lines import Chunk
-from degarble.profile.tensor_profile import NO_ROWS, Place, RowSet, TensorProfile, ValueCounts
-from degarble.profile.word_rows import head_key, uniform_pattern
+from degarble.profile.tensor_profile import NO_ROWS, Place, TensorProfile, ValueCounts
+from degarble.profile.word_rows import head_key, rows_where, uniform_pattern
 
 
 def profile_floats(chunk: Chunk, bits: FloatBits, scratch: Array | None = None) -> list[TensorProfile]:
@@ -74,12 +74,6 @@ def _constants(patterns: Array) -> Array:
     """Tensors whose first line and first column hold one pattern; the rest is worth a look only then."""
     first = patterns[:, :1, :1]
     return np.asarray((patterns[:, :, :1] == first).all(axis=(1, 2)) & (patterns[:, :1] == first).all(axis=(1, 2)))
-
-
-def rows_where(flags: Array, first_row: int) -> RowSet:
-    """The rows that are marked."""
-    marked = np.flatnonzero(flags)
-    return RowSet(marked.size, tuple((marked + first_row).tolist())) if marked.size else NO_ROWS
 
 
 def _zero_lines(tops: Array, chunk: Chunk) -> tuple[int, int | None]:

@@ -1,6 +1,6 @@
 """Exact facts of GGUF blocks: the 16- and 32-bit floats and exponent bytes between the codes.
 
-    field offsets      d  d (and a minimum or sum)      Q4_K  d at 0, dmin at 2      Q6_K  d at 208      Q8_K  fp32 d at 0
+    Q4_K  d at 0, dmin at 2      Q6_K  d at 208      Q8_K  fp32 d at 0
 
 A NaN in one `d` ruins 32 or 256 weights. Offsets are those of ggml's `ggml-common.h`. IQ1_M spreads its d over the top
 nibbles of four words.
@@ -63,7 +63,12 @@ def _field(blocks: Array, field: Field) -> tuple[Array, str]:
 
 def _iq1_m_delta(blocks: Array) -> Array:
     words = np.ascontiguousarray(blocks[:, :, 48:56]).view("<u2")  # [tensors, blocks, 4]
-    delta = (words[..., 0] >> 12) | ((words[..., 1] >> 8) & 0xF0) | ((words[..., 2] >> 4) & 0xF00) | (words[..., 3] & 0xF000)
+    delta = (
+        (words[..., 0] >> 12)
+        | ((words[..., 1] >> 8) & 0xF0)
+        | ((words[..., 2] >> 4) & 0xF00)
+        | (words[..., 3] & 0xF000)
+    )
     return np.ascontiguousarray(delta).view(np.uint8).reshape(*blocks.shape[:2], 2)
 
 

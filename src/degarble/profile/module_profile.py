@@ -88,6 +88,8 @@ class ScaleStats(msgspec.Struct, frozen=True, kw_only=True):
     row_ratio: float
     """Largest |log2| of a row's median scale over the median row's."""
     row_at: int | None
+    tiles: float | None = None
+    """FP4 and MXFP8: see swizzle.swizzle_deviations; None where it does not apply."""
 
 
 class ModuleProfile(msgspec.Struct, frozen=True, kw_only=True):

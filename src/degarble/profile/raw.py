@@ -78,7 +78,8 @@ def profile_tensors(
         elif info.nbytes:
             pieces += _pieces(info, is_detailed=info.nbytes <= DETAILED_BYTES or not is_payload(info.name))
     units = [
-        Unit(sum(piece.stop - piece.start for piece in group), _Scan(source, group, is_sampled)) for group in _units(pieces)
+        Unit(sum(piece.stop - piece.start for piece in group), _Scan(source, group, is_sampled))
+        for group in _units(pieces)
     ]
     for part in executor.run(units, progress):
         result.merge(part)
@@ -207,7 +208,7 @@ class RangeReader:
     def __enter__(self) -> RangeReader:
         path = getattr(self._source, "local_path", None)
         if path is not None:
-            self._stream = open(path(self._file), "rb", buffering=0)  # type: ignore[assignment]  # noqa: SIM115
+            self._stream = open(path(self._file), "rb", buffering=0)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -216,7 +217,7 @@ class RangeReader:
 
     def fill(self, buffer: Array, start: int) -> None:
         """Fill the buffer with the bytes from `start` on. Raises OSError if the file ends before."""
-        view = memoryview(buffer)
+        view = memoryview(buffer)  # type: ignore[arg-type]  # an array is a buffer
         done = 0
         if self._stream is None:
             data = self._source.read(self._file, start, len(view))

@@ -26,7 +26,7 @@ from degarble.profile.codes import code_stats
 from degarble.profile.dead_rows import dead_rows
 from degarble.profile.module_profile import CodeStats, ModuleProfile, ScaleStats, ValueStats
 from degarble.profile.reach import reach
-from degarble.profile.scales import scale_stats
+from degarble.profile.scales import SUSPICIOUS_IN_BLOCKS, SUSPICIOUS_OCTAVES, scale_stats
 from degarble.profile.tensor_profile import TensorProfile
 from degarble.profile.values import value_stats
 
@@ -183,13 +183,13 @@ def judge_values(
     """Statistics of values and codes of the sampled outputs."""
     groups = code_groups(modules, stacked)
     if groups is None:
-        values = finite_shape(stacked.dequantize(), len(modules))
+        values = by_module(stacked.dequantize(), len(modules))
         return value_stats(values), [None] * len(modules)
     stats = code_stats(groups.codes, groups.zeros, groups.num_bits, groups.words)
     return value_stats(groups.values()), stats
 
 
-def finite_shape(values: Array, modules: int) -> Array:
+def by_module(values: Array, modules: int) -> Array:
     """[modules * outputs, in] -> [modules, outputs, in]"""
     return values.reshape(modules, -1, values.shape[-1])
 
@@ -203,4 +203,14 @@ def judge_scales(modules: Sequence[StoredModule]) -> Sequence[ScaleStats | None]
         scales = [module.scales() for module in modules]
     except ValueError:  # GGUF types without a scale of a block's own
         return [None] * len(modules)
-    return scale_stats(np.stack([one.reshape(-1, one.shape[-1]) for one in scales]))
+    has_blocks = first.form.scheme is not None and first.form.scheme.block_shape is not None
+    suspicious = SUSPICIOUS_IN_BLOCKS if has_blocks else SUSPICIOUS_OCTAVES
+    stacked = np.stack([one.reshape(-1, one.shape[-1]) for one in scales])
+    return scale_stats(stacked, suspicious, with_tiles=_may_be_tiled(first))
+
+
+def _may_be_tiled(module: StoredModule) -> bool:
+    """Formats whose kernels want scales in tiles: groups of floats."""
+    scheme = module.form.scheme
+    is_grouped = scheme is not None and scheme.type == "float" and scheme.group_size is not None
+    return is_grouped and module.form.format != "gguf"

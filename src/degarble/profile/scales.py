@@ -8,124 +8,146 @@ import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
 from degarble.profile.module_profile import Place, ScaleStats
+from degarble.profile.swizzle import TILE_COLUMNS, TILE_ROWS, swizzle_deviations
 
 SUSPICIOUS_OCTAVES = 3.0
-"""The rules ask for more than 4. A single outlier of d octaves leaves at least (1 - 1/columns)(1 - 1/rows) d around
-plain means, which cost no sort."""
-SUSPICIOUS_IN_FEW = 1.5
-"""The grids of FP8 blocks are small, and their bound is 2."""
-FEW = 1 << 16
-EXACT_COUNT = 4096
-"""Fewer scales than this are judged by medians at once."""
-MANTISSA = (1 << 23) - 1
+"""The rules ask for more than 4 octaves. A single outlier of d octaves leaves (1 - 1/columns)(1 - 1/rows) d around
+plain means, which cost no sort; what stays below this share of the bound is not looked at again."""
+SUSPICIOUS_IN_BLOCKS = 1.5
+"""For the grids of block-scaled FP8, whose bound is 2."""
+MEDIAN_COUNT = 2048
+"""So many scales, evenly taken, give the median."""
+TILED_ROWS = 512
+"""Rows whose order is judged."""
+MANTISSA = np.int32((1 << 23) - 1)
 MAGNITUDE = np.int32(0x7FFFFFFF)
 
 
-def scale_stats(scales: Array) -> list[ScaleStats]:
-    """[modules, rows, columns] float32 -> one record a module."""
-    return [_stats(np.ascontiguousarray(one, np.float32)) for one in scales]
+def scale_stats(scales: Array, suspicious: float = SUSPICIOUS_OCTAVES, *, with_tiles: bool = False) -> list[ScaleStats]:
+    """[modules, rows, columns] float32 -> one record a module.
 
-
-def _stats(scales: Array) -> ScaleStats:
-    low, high = float(scales.min(initial=np.inf)), float(scales.max(initial=-np.inf))
-    is_ordinary = scales.size > 0 and low > 0 and np.isfinite(high)  # false for a NaN
-    found: dict[str, int | Place | None] = {}
+    `suspicious`: residuals above it are made exact. `with_tiles`: ask whether the scales lie in tile order.
+    """
+    scales = np.ascontiguousarray(scales, np.float32)
+    if not scales.size:
+        return [_empty(scales.shape[1:]) for _ in scales]
     logs = log2_bits(scales)
-    if not is_ordinary:
-        is_finite = np.isfinite(scales)
-        found |= _found("nonfinite", ~is_finite) | _found("zero", scales == 0) | _found("negative", scales < 0)
-        positive = scales[is_finite & (scales > 0)]
-        magnitudes = np.abs(scales[is_finite])
-        low = float(positive.min()) if positive.size else 0.0
-        high = float(magnitudes.max()) if magnitudes.size else -1.0
-        logs = np.where(is_finite & (scales != 0), logs, np.nan)
-    residual, place = _residual(scales, logs)
-    ratio, row = _row_ratio(logs)
+    lows, highs = scales.min(axis=(1, 2)), scales.max(axis=(1, 2))
+    fractions = np.count_nonzero(scales.view(np.int32) & MANTISSA, axis=(1, 2)) / scales[0].size
+    with np.errstate(invalid="ignore"):
+        is_ordinary = (lows > 0) & np.isfinite(highs)  # false for a NaN
+    medians = np.median(_some(logs), axis=1)
+    residuals, places = _residuals(scales, logs, suspicious, is_ordinary)
+    ratios, rows = _row_ratios(logs, is_ordinary)
+    found = []
+    for index in range(len(scales)):
+        odd = {} if is_ordinary[index] else _odd(scales[index])
+        found.append(
+            ScaleStats(
+                shape=(scales.shape[1], scales.shape[2]),
+                nonfinite=odd.get("nonfinite", 0),  # type: ignore[arg-type]
+                first_nonfinite=odd.get("first_nonfinite"),  # type: ignore[arg-type]
+                zeros=odd.get("zero", 0),  # type: ignore[arg-type]
+                first_zero=odd.get("first_zero"),  # type: ignore[arg-type]
+                negatives=odd.get("negative", 0),  # type: ignore[arg-type]
+                first_negative=odd.get("first_negative"),  # type: ignore[arg-type]
+                min_positive=odd.get("low") if odd else float(lows[index]),  # type: ignore[arg-type]
+                absmax=odd.get("high") if odd else float(highs[index]),  # type: ignore[arg-type]
+                power_of_two=1 - float(fractions[index]),
+                log2_median=float(medians[index]) if np.isfinite(medians[index]) else None,
+                residual=float(residuals[index]),
+                residual_at=places[index],
+                row_ratio=float(ratios[index]),
+                row_at=rows[index],
+                tiles=swizzle_deviations(_whole_tiles(scales[index])) if with_tiles else None,
+            )
+        )
+    return found
+
+
+def _empty(shape: tuple[int, ...]) -> ScaleStats:
     return ScaleStats(
-        shape=(scales.shape[0], scales.shape[1]),
-        nonfinite=found.get("nonfinite", 0),  # type: ignore[arg-type]
-        first_nonfinite=found.get("first_nonfinite"),  # type: ignore[arg-type]
-        zeros=found.get("zero", 0),  # type: ignore[arg-type]
-        first_zero=found.get("first_zero"),  # type: ignore[arg-type]
-        negatives=found.get("negative", 0),  # type: ignore[arg-type]
-        first_negative=found.get("first_negative"),  # type: ignore[arg-type]
-        min_positive=low if low > 0 else None,
-        absmax=high if high >= 0 else None,
-        power_of_two=1 - int(np.count_nonzero(scales.view(np.int32) & MANTISSA)) / max(scales.size, 1),
-        log2_median=_median(logs),
-        residual=residual,
-        residual_at=place,
-        row_ratio=ratio,
-        row_at=row,
-    )
+        shape=(shape[0], shape[1]), nonfinite=0, first_nonfinite=None, zeros=0, first_zero=None, negatives=0,
+        first_negative=None, min_positive=None, absmax=None, power_of_two=0.0, log2_median=None, residual=0.0,
+        residual_at=None, row_ratio=0.0, row_at=None,
+    )  # fmt: skip
 
 
-def _found(what: str, flags: Array) -> dict[str, int | Place | None]:
-    count = int(np.count_nonzero(flags))
-    if not count:
-        return {}
-    row, column = np.unravel_index(int(flags.argmax()), flags.shape)
-    return {what: count, f"first_{what}": (int(row), int(column))}
+def _whole_tiles(scales: Array) -> Array:
+    """The first rows and columns that make whole tiles."""
+    rows = min(TILED_ROWS, len(scales) // TILE_ROWS * TILE_ROWS)
+    return scales[:rows, : scales.shape[1] // TILE_COLUMNS * TILE_COLUMNS]
+
+
+def _odd(scales: Array) -> dict[str, int | float | Place | None]:
+    """Counts and places of what no healthy scale is, and the range of the others."""
+    is_finite = np.isfinite(scales)
+    found: dict[str, int | float | Place | None] = {"low": None, "high": None}
+    for what, flags in (("nonfinite", ~is_finite), ("zero", scales == 0), ("negative", is_finite & (scales < 0))):
+        count = int(np.count_nonzero(flags))
+        if count:
+            row, column = np.unravel_index(int(flags.argmax()), flags.shape)
+            found |= {what: count, f"first_{what}": (int(row), int(column))}
+    positive, magnitudes = scales[is_finite & (scales > 0)], np.abs(scales[is_finite])
+    if positive.size:
+        found["low"] = float(positive.min())
+    if magnitudes.size:
+        found["high"] = float(magnitudes.max())
+    return found
 
 
 def log2_bits(scales: Array) -> Array:
-    """log2 of |scale| by its exponent, straight between powers of two: at most 0.09 too small, and as fast as a copy."""
+    """log2 of |scale| by its exponent, straight between powers of two: at most 0.09 too small, as fast as a copy."""
     logs = (scales.view(np.int32) & MAGNITUDE).astype(np.float32)
     logs *= np.float32(2**-23)
     logs -= np.float32(127)
     return logs
 
 
-def _median(logs: Array) -> float | None:
-    flat = logs.reshape(-1)
-    some = flat[:: max(1, flat.size // EXACT_COUNT)]
-    some = some[~np.isnan(some)]
-    return float(np.median(some)) if some.size else None
+def _some(logs: Array) -> Array:
+    flat = logs.reshape(len(logs), -1)
+    return flat[:, :: max(1, flat.shape[1] // MEDIAN_COUNT)]
 
 
-def _residual(scales: Array, logs: Array) -> tuple[float, Place | None]:
-    """The two-way residual: by medians where plain means leave a suspicion, else the plain one."""
-    if min(scales.shape) < 2:
-        return 0.0, None
-    if scales.size > EXACT_COUNT:
-        rest = logs - logs.mean(axis=1, keepdims=True)
-        rest -= rest.mean(axis=0)
-        high, low = float(rest.max()), float(rest.min())
-        if max(high, -low) < (SUSPICIOUS_IN_FEW if scales.size < FEW else SUSPICIOUS_OCTAVES):  # false for a NaN
-            at = int(rest.argmax() if high > -low else rest.argmin())
-            return max(high, -low), _place(at, scales.shape)
-    return two_way_residual(np.log2(np.where(np.isnan(logs), np.float32(np.nan), np.abs(scales))))
+def _residuals(scales: Array, logs: Array, suspicious: float, is_ordinary: Array) -> tuple[Array, list[Place | None]]:
+    """Two-way residuals: around medians where plain means leave a suspicion, else the plain ones."""
+    count, rows, columns = scales.shape
+    if min(rows, columns) < 2:
+        return np.zeros(count), [None] * count
+    rest = logs - logs.mean(axis=2, keepdims=True)
+    rest -= rest.mean(axis=1, keepdims=True)
+    rest = np.abs(rest, out=rest).reshape(count, -1)
+    at = rest.argmax(axis=1)
+    residuals = rest[np.arange(count), at]
+    places: list[Place | None] = [(int(one) // columns, int(one) % columns) for one in at]
+    limit = suspicious * (1 - 1 / columns) * (1 - 1 / rows)
+    for index in np.flatnonzero(~is_ordinary | (residuals >= limit)):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            exact = np.log2(np.abs(scales[index]))
+        residuals[index], places[index] = two_way_residual(np.where(np.isfinite(exact), exact, np.float32(np.nan)))
+    return residuals, places
 
 
 def two_way_residual(logs: Array) -> tuple[float, Place | None]:
     """Largest |x - median of its row - median of its column of what is left|, and where; NaN is left out."""
     if np.isnan(logs).any():
-        rest = _without_nan(logs)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # rows of nothing but NaN
+            rest = logs - np.nanmedian(logs, axis=1, keepdims=True)
+            rest = np.abs(np.nan_to_num(rest - np.nanmedian(rest, axis=0)))
     else:
         rest = logs - np.median(logs, axis=1, keepdims=True)
         rest = np.abs(rest - np.median(rest, axis=0))
-    at = int(rest.argmax())
-    return float(rest.reshape(-1)[at]), _place(at, logs.shape)
+    row, column = np.unravel_index(int(rest.argmax()), rest.shape)
+    return float(rest.max()), (int(row), int(column))
 
 
-def _without_nan(logs: Array) -> Array:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # rows of nothing but NaN
-        rest = logs - np.nanmedian(logs, axis=1, keepdims=True)
-        return np.abs(np.nan_to_num(rest - np.nanmedian(rest, axis=0)))
-
-
-def _place(index: int, shape: tuple[int, ...]) -> Place:
-    row, column = divmod(index, shape[1])
-    return row, column
-
-
-def _row_ratio(logs: Array) -> tuple[float, int | None]:
-    """The row whose scales are farthest from the others'. Its mean log stands for its median."""
-    if len(logs) < 2:
-        return 0.0, None
-    rows = logs.mean(axis=1)
-    rows = rows - np.nanmedian(rows) if not np.isnan(rows).all() else np.zeros_like(rows)
-    away = np.abs(np.nan_to_num(rows))
-    at = int(away.argmax())
-    return float(away[at]), at
+def _row_ratios(logs: Array, is_ordinary: Array) -> tuple[Array, list[int | None]]:
+    """The row whose scales are farthest from the others'. A row's mean log stands for its median."""
+    if logs.shape[1] < 2:
+        return np.zeros(len(logs)), [None] * len(logs)
+    rows = logs.mean(axis=2)
+    away = np.abs(rows - np.median(rows, axis=1, keepdims=True))
+    away[~is_ordinary] = 0  # the logarithms of zero and NaN are no numbers
+    at = away.argmax(axis=1)
+    return away[np.arange(len(away)), at], [int(one) for one in at]

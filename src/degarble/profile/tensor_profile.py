@@ -84,7 +84,7 @@ class TensorProfile(msgspec.Struct, frozen=True, kw_only=True):
     constant: int | None = None
     """The 64-bit pattern that fills the whole tensor; None if it varies."""
     zero_rows: RowSet = NO_ROWS
-    """Rows of nothing but zeros (in GGUF blocks: all scales and minima zero)."""
+    """Rows of nothing but zeros. GGUF blocks: all scales and minima zero; bytes: all nibbles 0 or 8, the zeros of FP4."""
     constant_rows: RowSet = NO_ROWS
     """Rows of integers, codes or blocks that repeat one 64-bit pattern, zero included."""
     flat_bytes: int = 0
@@ -108,7 +108,9 @@ class TensorProfile(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def mean(self) -> float | None:
         """Mean of the finite values of a vector."""
-        return None if self.sums is None or self.count == self.nonfinite else self.sums[0] / (self.count - self.nonfinite)
+        if self.sums is None or self.count == self.nonfinite:
+            return None
+        return self.sums[0] / (self.count - self.nonfinite)
 
     @property
     def rms(self) -> float | None:
@@ -119,8 +121,8 @@ class TensorProfile(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         """Without the rows' numbers."""
-        fields = (f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__ if name not in ("row_tops", "key"))
-        return f"TensorProfile({', '.join(fields)})"
+        shown = (name for name in self.__struct_fields__ if name not in ("row_tops", "key"))
+        return f"TensorProfile({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
     def merge(self, other: TensorProfile) -> TensorProfile:
         """Other rows of the same tensor joined to these; the order does not matter."""

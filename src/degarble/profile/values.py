@@ -14,29 +14,45 @@ MAX_MEDIAN_VALUES = 4096
 def value_stats(values: Array) -> list[ValueStats]:
     """[modules, outputs, in] float32 -> one record a module."""
     squares = np.einsum("moi,moi->mo", values, values, dtype=np.float32)  # [modules, outputs]
-    sums = values.sum(axis=2, dtype=np.float32)
-    return [_stats(values[index], squares[index], sums[index]) for index in range(len(values))]
-
-
-def _stats(values: Array, squares: Array, sums: Array) -> ValueStats:
-    count, nonfinite = values.size, 0
     if not np.isfinite(squares).all():
-        is_finite = np.isfinite(values)
-        nonfinite = count - int(is_finite.sum())
-        wide = np.where(is_finite, values, 0).astype(np.float64)
-        values, squares, sums, count = wide, (wide * wide).sum(axis=1), wide.sum(axis=1), count - nonfinite
-    mean = float(sums.sum(dtype=np.float64)) / max(count, 1)
-    mean_square = float(squares.sum(dtype=np.float64)) / max(count, 1)
-    flat = values.reshape(-1)
-    some = np.abs(flat[:: max(1, flat.size // MAX_MEDIAN_VALUES)])
+        return [_careful(one) for one in values]
+    sums = values.sum(axis=2, dtype=np.float32)
+    flat = values.reshape(len(values), -1)
+    some = np.abs(flat[:, :: max(1, flat.shape[1] // MAX_MEDIAN_VALUES)])
+    tops, medians = np.maximum(flat.max(axis=1), -flat.min(axis=1)), np.median(some, axis=1)
+    return [
+        _stats(squares[index], sums[index], values.shape[2], float(tops[index]), float(medians[index]), 0)
+        for index in range(len(values))
+    ]
+
+
+def _careful(values: Array) -> ValueStats:
+    """In float64 and without infinities and NaNs."""
+    is_finite = np.isfinite(values)
+    wide = np.where(is_finite, values, 0).astype(np.float64)
+    magnitudes = np.abs(wide[is_finite])
+    return _stats(
+        (wide * wide).sum(axis=1),
+        wide.sum(axis=1),
+        values.shape[1],
+        float(magnitudes.max(initial=0)),
+        float(np.median(magnitudes)) if magnitudes.size else 0.0,
+        int(values.size - is_finite.sum()),
+    )
+
+
+def _stats(squares: Array, sums: Array, inputs: int, top: float, median: float, nonfinite: int) -> ValueStats:
+    count = max(1, squares.size * inputs - nonfinite)
+    mean = float(sums.sum(dtype=np.float64)) / count
+    mean_square = float(squares.sum(dtype=np.float64)) / count
     with np.errstate(divide="ignore"):
-        rows = 0.5 * np.log(squares / values.shape[1])
+        rows = 0.5 * np.log(squares / inputs)
     return ValueStats(
         rms=mean_square**0.5,
         mean=mean,
         std=max(mean_square - mean * mean, 0.0) ** 0.5,
-        absmax=max(float(flat.max()), -float(flat.min())),
-        median_abs=float(np.median(some)),
+        absmax=top,
+        median_abs=median,
         nonfinite=nonfinite,
         log_row_rms=tuple(rows.tolist()),
     )

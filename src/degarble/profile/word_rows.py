@@ -8,30 +8,36 @@ import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
 from degarble.profile.lines import Chunk
-from degarble.profile.tensor_profile import NO_ROWS, RowSet, TensorProfile
+from degarble.profile.tensor_profile import MAX_LISTED_ROWS, NO_ROWS, RowSet, TensorProfile
 
 HEAD_BYTES = 512
 MIN_FLAT_BYTES = 512
 """Shorter lines say nothing about holes."""
+BYTES = frozenset({"U8", "I8"})
+SIGNLESS = np.full(8, 0x77, np.uint8)
+"""Nibbles 0 and 8 are the two zeros of E2M1, which FP4 files keep in bytes."""
 
 
-def profile_words(chunk: Chunk, count: int = 0) -> list[TensorProfile]:
-    """One partial profile a tensor. `count`: numbers that another look at the same chunk saw."""
+def profile_words(chunk: Chunk) -> list[TensorProfile]:
+    """One partial profile a tensor."""
     words = chunk.raw.view("<u8") if chunk.raw.shape[2] % 8 == 0 else chunk.raw
     high, low = np.bitwise_or.reduce(words, axis=2), np.bitwise_and.reduce(words, axis=2)  # [tensors, lines]
     is_flat = high == low
+    if chunk.tensors[0].dtype in BYTES:
+        is_zero = high & SIGNLESS.view(words.dtype)[0] == 0
+    else:
+        is_zero = is_flat & (high == 0)
     return [
-        _profile(chunk, index, high[index], is_flat[index] if is_flat[index].any() else None)
+        _profile(chunk, index, high[index], is_flat[index], is_zero[index] if is_zero[index].any() else None)
         for index in range(len(chunk.tensors))
     ]
 
 
-def _profile(chunk: Chunk, index: int, high: Array, is_flat: Array | None) -> TensorProfile:
-    info = chunk.tensors[index]
-    constant, rows, flat_bytes, first_flat = None, NO_ROWS, 0, None
-    zero_rows = NO_ROWS
-    line_bytes = chunk.raw.shape[2]
-    if is_flat is not None:
+def _profile(chunk: Chunk, index: int, high: Array, is_flat: Array, is_zero: Array | None) -> TensorProfile:
+    info, line_bytes = chunk.tensors[index], chunk.raw.shape[2]
+    constant, flat_bytes, first_flat = None, 0, None
+    constant_rows = zero_rows = NO_ROWS
+    if is_flat.any():
         constant = uniform_pattern(high) if is_flat.all() else None
         if line_bytes >= MIN_FLAT_BYTES:
             flat_bytes = int(is_flat.sum()) * line_bytes
@@ -39,8 +45,10 @@ def _profile(chunk: Chunk, index: int, high: Array, is_flat: Array | None) -> Te
         if chunk.lines_per_row:
             patterns = high.reshape(-1, chunk.lines_per_row)
             same = is_flat.reshape(patterns.shape).all(axis=1) & (patterns == patterns[:, :1]).all(axis=1)
-            rows = _rows(same, chunk.first_row)
-            zero_rows = _rows(same & (patterns[:, 0] == 0), chunk.first_row)
+            constant_rows = rows_where(np.asarray(same), chunk.first_row)
+    if is_zero is not None and chunk.lines_per_row:
+        zero = is_zero.reshape(-1, chunk.lines_per_row).all(axis=1)
+        zero_rows = rows_where(np.asarray(zero), chunk.first_row)
     return TensorProfile(
         name=info.name,
         dtype=info.dtype,
@@ -49,16 +57,19 @@ def _profile(chunk: Chunk, index: int, high: Array, is_flat: Array | None) -> Te
         count=0,
         constant=constant,
         zero_rows=zero_rows,
-        constant_rows=rows,
+        constant_rows=constant_rows,
         flat_bytes=flat_bytes,
         first_flat=first_flat,
         key=head_key(chunk.raw[index]) if chunk.start == 0 else b"",
     )
 
 
-def _rows(flags: Array, first_row: int) -> RowSet:
+def rows_where(flags: Array, first_row: int) -> RowSet:
+    """The rows that are marked."""
     marked = np.flatnonzero(flags)
-    return RowSet(marked.size, tuple((marked + first_row).tolist())) if marked.size else NO_ROWS
+    if not marked.size:
+        return NO_ROWS
+    return RowSet(marked.size, tuple((marked[:MAX_LISTED_ROWS] + first_row).tolist()))
 
 
 def uniform_pattern(patterns: Array) -> int | None:

@@ -108,7 +108,9 @@ def _kind(kinds: Sequence[str]) -> str:
 
 def _text_strip(part: Mapping[str, Any], file: str) -> int:
     if part.get("content") != " " or part.get("stop"):
-        raise EvidenceUnjudged(f"{file}: decoder Strip of {part.get('content')!r}, stop {part.get('stop')}: unknown form")
+        raise EvidenceUnjudged(
+            f"{file}: decoder Strip of {part.get('content')!r}, stop {part.get('stop')}: unknown form"
+        )
     return int(part.get("start") or 0)
 
 

@@ -19,7 +19,12 @@ from degarble.tokenizer.vocabulary import MAX_TOKEN_IDS
 
 PREFIX = "tokenizer.ggml."
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
-KINDS: Mapping[str, str] = {"gpt2": "byte-level", "llama": "byte-fallback", "t5": "metaspace", "gemma4": "byte-fallback"}
+KINDS: Mapping[str, str] = {
+    "gpt2": "byte-level",
+    "llama": "byte-fallback",
+    "t5": "metaspace",
+    "gemma4": "byte-fallback",
+}
 """`tokenizer.ggml.model` -> how its ids become bytes."""
 ADDS_SPACE = ("llama", "t5")
 """Models whose `add_space_prefix` is true where the file does not say."""

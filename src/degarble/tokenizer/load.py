@@ -8,6 +8,7 @@ from pathlib import Path
 from degarble.checkpoint.gguf import read_gguf
 from degarble.checkpoint.interface import Source
 from degarble.errors import EvidenceMissing
+from degarble.target import open_target
 from degarble.tokenizer.gguf_vocabulary import read_gguf_vocabulary
 from degarble.tokenizer.interface import Tokenizer
 from degarble.tokenizer.sentencepiece_model import read_sentencepiece
@@ -38,8 +39,6 @@ def load_tokenizer(target: str | os.PathLike[str] | Source) -> Tokenizer:
 
 
 def _open(target: str | os.PathLike[str]) -> tuple[Source, str | None]:
-    from degarble.target import open_target  # the only way up: what a user types is read in one place
-
     path = Path(target)
     if path.name in (JSON_FILE, *SENTENCEPIECE_FILES) and path.is_file():
         return open_target(path.parent), path.name

@@ -33,7 +33,9 @@ class SpecialTokenPolicy:
         if unknown:
             raise UsageError(f"{tokenizer.file} has no token {', '.join(map(repr, unknown))}")
         special = tokenizer.special_ids if self.hide_special else frozenset()
-        return (special - {ids[name] for name in self.keep}) | {at for name in self.hide if (at := ids[name]) is not None}
+        return (special - {ids[name] for name in self.keep}) | {
+            at for name in self.hide if (at := ids[name]) is not None
+        }
 
 
 SKIP = SpecialTokenPolicy()

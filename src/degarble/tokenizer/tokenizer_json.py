@@ -61,7 +61,9 @@ def read_tokenizer_json(source: Source, file: str, declared: Mapping[str, Mappin
     for token in stored.added_tokens:
         taken = pieces[token.id]
         if taken not in (None, token.content) and len(problems) < MAX_PROBLEMS:
-            problems.append(f"{file}: added_tokens: id {token.id} is {taken!r} in the vocabulary, {token.content!r} here")
+            problems.append(
+                f"{file}: added_tokens: id {token.id} is {taken!r} in the vocabulary, {token.content!r} here"
+            )
         pieces[token.id] = token.content
         added[token.id] = AddedToken(
             token_id=token.id,

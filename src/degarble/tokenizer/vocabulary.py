@@ -16,7 +16,9 @@ def by_id(entries: Iterable[tuple[str, object]], file: str, place: str) -> tuple
     pairs = list(entries)
     for text, token_id in pairs:
         if type(token_id) is not int or not 0 <= token_id < MAX_TOKEN_IDS:
-            raise MalformedFile(file, f"{place}[{text!r:.80}]", f"an id from 0 to {MAX_TOKEN_IDS - 1}", f"{token_id!r:.80}")
+            raise MalformedFile(
+                file, f"{place}[{text!r:.80}]", f"an id from 0 to {MAX_TOKEN_IDS - 1}", f"{token_id!r:.80}"
+            )
     pieces: list[str | None] = [None] * (max((at for _, at in pairs if isinstance(at, int)), default=-1) + 1)
     problems: list[str] = []
     for text, token_id in pairs:

@@ -58,8 +58,7 @@ def test_fault_is_the_first_cause(fault: Fault, name: str, patients: dict[str, P
             place = fault.function(patient)
         except NotApplicable as reason:
             pytest.skip(str(reason))
-        chosen = [rule for rule in known_rules() if rule != "QNT107" or fault.name != "mtp-layer-on-skip-list"]
-        report = check_source(workspace.source(), chosen=chosen)
+        report = check_source(workspace.source())
         causes = [cause.finding for cause in report.causes]
         assert [finding.rule for finding in causes] == [fault.rule], [finding.message for finding in causes]
         assert points_at(causes[0], place)

@@ -37,14 +37,14 @@ DEFAULTS: Mapping[str, Any] = {
 
 SHOWN_CHARS = 80
 
-EXPLAINED_BY = ("CFG101", "CFG102", "CFG103", "CFG105", "CFG106", "CFG107", "CFG108")
+EXPLAINED_BY = ("CFG101", "CFG102", "CFG103", "CFG105", "CFG106", "CFG107")
 
 
 @check(
     "CFG109",
     severity=Severity.WARNING,
     level=Level.REFERENCE,
-    symptom_of=("CFG101", "CFG102", "CFG103", "CFG105", "CFG106", "CFG107", "CFG108"),
+    symptom_of=EXPLAINED_BY,
 )
 def config_differs_from_reference(model_config: ModelConfig, reference: Evidence) -> Iterator[Finding]:
     """A key that has nothing to do with quantisation is not what the reference's config says.

@@ -55,8 +55,8 @@ def config_unreadable(json_files: Mapping[str, JsonFile], source: Source) -> Ite
 
     ## How to tell it from its look-alikes
     A readable config with the wrong numbers is CFG102 or CFG103. `NaN` and `Infinity` are no JSON, but Python writes
-    and reads them: a warning. `params.json` beside `consolidated.safetensors` is Mistral's own form of config: named, not
-    judged. A single weight file has no config, and none is missed; neither by adapters.
+    and reads them: a warning. `params.json` beside `consolidated.safetensors` is Mistral's own form of config: named,
+    not judged. A single weight file has no config, and none is missed; neither by adapters.
 
     ## How to confirm
     `python -m json.tool config.json`; `file config.json` shows the encoding.

@@ -32,7 +32,7 @@ JUDGED = ("linear", "head", "embedding")
 CORRECT_DTYPE = Fix(id="correct-config-key", safe=True)
 
 
-@check("CFG108", severity=Severity.WARNING)
+@check("CFG108", severity=Severity.WARNING, symptom_of=("CKP101", "CKP102", "CKP105", "CKP110"))
 def dtype_contradicts(modules: Modules, model_config: ModelConfig, is_gguf: bool) -> Iterator[Finding]:
     """The config declares one floating-point type, and most plain weights are stored in another.
 

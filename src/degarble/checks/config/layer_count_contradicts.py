@@ -61,6 +61,7 @@ def layer_count_contradicts(
     if isinstance(declared, bool) or not isinstance(declared, int) or not 0 < declared <= MAX_LAYERS or not stored:
         return
     prediction = set(architecture.mtp_layers) if architecture is not None else set()
+    prediction -= {layer for layer, below in stored.items() if not _is_prediction(below)}
     extra = sorted(layer for layer in stored if layer >= declared and layer not in prediction)
     undeclared = [layer for layer in extra if _is_prediction(stored[layer])]
     extra = [layer for layer in extra if layer not in undeclared]

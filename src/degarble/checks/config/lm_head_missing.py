@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from degarble.evidence.disk_names import DiskNames
 from degarble.evidence.model import ModelConfig
 from degarble.evidence.parameters import Parameters
-from degarble.finding import Finding, Fix, Location
+from degarble.finding import Finding, Fix
 from degarble.registry import check
 
 HEADLESS = ("Model", "ForSequenceClassification", "ForTokenClassification", "ForRewardModel", "ForQuestionAnswering")
@@ -47,14 +48,15 @@ def lm_head_missing(
     ## References
     casper-hansen/AutoAWQ#665
     """
-    if is_gguf or not parameters.head_is_missing or is_headless(model_config):
+    if is_gguf or parameters.head is None or is_headless(model_config):
         return
     place = model_config.place("tie_word_embeddings")
-    module = disk_names.module("lm_head", (None, None))
+    lost = disk_names.place(parameters.head, (None, None))
+    head = replace(lost, file=place.file, key=place.key)
     yield Finding(
-        location=Location(file=place.file, key=place.key, tensor=f"{module}.weight", module=module),
-        places=(Location(file=place.file, key=place.key, tensor=f"{module}.weight", module=module), place),
-        message=f"{module}.weight is stored nowhere, and tie_word_embeddings is false"
+        location=head,
+        places=(head, lost),
+        message=f"{lost.tensor} is stored nowhere, and tie_word_embeddings is false"
         + ("" if "tie_word_embeddings" in {**model_config.values, **model_config.text} else " by default"),
         measured={"lm_head": "absent", "tie_word_embeddings": False},
         bound={"lm_head": "stored"},

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from degarble.evidence.disk_names import DiskNames
+from degarble.evidence.model import ModelConfig
 from degarble.evidence.modules import Modules
 from degarble.evidence.parameters import DECODER, Missing, Parameters
+from degarble.evidence.presence_key import PresenceKey
 from degarble.finding import Confidence, Finding, Fix, Location, Severity
 from degarble.formats.interface import PAYLOAD, StoredModule
 from degarble.registry import check
@@ -18,14 +21,20 @@ MIN_PEERS = 3
 
 
 @check("CFG104", symptom_of=(*CONTAINER_CAUSES, "CFG102", "CFG103", "CFG110", "QNT102"))
-def module_missing(parameters: Parameters, disk_names: DiskNames) -> Iterator[Finding]:
+def module_missing(
+    parameters: Parameters,
+    disk_names: DiskNames,
+    model_config: ModelConfig,
+    presence_key: PresenceKey | None = None,
+) -> Iterator[Finding]:
     """A weight, norm, bias or expert that the architecture needs is not in any file.
 
     ## What it looks for
     Every parameter that the family needs with this config: projections, norms (also `q_norm` and `k_norm` of Qwen3),
     biases (also q, k and v of Qwen2), every expert, shared experts, routers and their correction biases, the embedding.
     Where a family allows several spellings (experts one by one, or fused), one complete spelling in each layer is
-    enough. A quantised module of which any part is stored counts as there.
+    enough. A quantised module of which any part is stored counts as there. If one switch of the config (biases, dense
+    layers, shared experts) set otherwise would leave nothing missing and nothing unknown, that key is named.
 
     ## Why output turns to garbage
     Loaders that fill what they find leave the rest as it was allocated: zeros, noise, or another tensor's bytes. A lost
@@ -51,6 +60,9 @@ def module_missing(parameters: Parameters, disk_names: DiskNames) -> Iterator[Fi
     OminiX-ai/OminiX-MLX#7, sbryngelson/ANEForge#253, huggingface/optimum#1827,
     huggingface/text-generation-inference#2117
     """
+    if presence_key is not None and parameters.missing:
+        yield _switch(presence_key, parameters, disk_names, model_config)
+        return
     for item in parameters.missing:
         yield from _findings(item, parameters, disk_names)
 
@@ -82,6 +94,23 @@ def module_missing_against_peers(modules: Modules, parameters: Parameters | None
                 fix=RESTORE,
                 fold=key[0],
             )
+
+
+def _switch(found: PresenceKey, parameters: Parameters, names: DiskNames, config: ModelConfig) -> Finding:
+    place = config.place(found.key)
+    lost = [names.place(item, position) for item in parameters.missing for position in item.positions]
+    strange = [module.place() for item in parameters.unknown for module in item.members]
+    also = f", and {len(strange)} stored ones are not known" if strange else ""
+    return Finding(
+        location=Location(file=place.file, key=place.key, tensor=lost[0].tensor, module=lost[0].module),
+        places=(replace(lost[0], file=place.file, key=place.key), place, *lost, *strange),
+        message=f"{len(lost)} parameters such as {lost[0].tensor} are stored nowhere{also}; with {place.key} "
+        f"{str(found.proven).lower()} instead of {str(found.declared).lower()} the disk would be complete",
+        measured={"absent": len(lost), "unknown": len(strange)},
+        bound={"absent": 0},
+        confidence=Confidence.LIKELY,
+        fix=Fix(id="correct-config-key", safe=False),
+    )
 
 
 def _findings(item: Missing, parameters: Parameters, names: DiskNames) -> Iterator[Finding]:

@@ -47,6 +47,8 @@ def rope_type(settings: Mapping[str, Any]) -> str | None:
 
 
 def _joined(new: object, old: object) -> str | None:
+    if not isinstance(new, str) or not isinstance(old, str):
+        return None
     for pair in SYNONYMS:
         if new in pair and old in pair:
             return "mrope" if "mrope" in pair else str(new)
@@ -66,7 +68,9 @@ def faults(settings: Mapping[str, Any], beside: Mapping[str, Any], rotary_half: 
     """What an object lacks for its own type. `rotary_half` is the number of frequencies, where known."""
     kind = rope_type(settings)
     if kind is None:
-        yield RopeFault(key="rope_type", message="its two spellings `type` and `rope_type` contradict each other")
+        yield RopeFault(
+            key="rope_type", message="it is no name, or its two spellings `type` and `rope_type` contradict"
+        )
         return
     if kind not in NEEDS:
         yield RopeFault(key="rope_type", message=f"nobody knows the type {kind[:40]!r}", is_unknown=True)

@@ -15,7 +15,7 @@ CORRECT_KEY = Fix(id="correct-config-key", safe=True)
 FETCH = Fix(id="fetch-file", safe=False)
 
 
-@check("CFG102", symptom_of=("CKP101", "CKP105", "CFG110", "QNT104", "QNT105"))
+@check("CFG102", symptom_of=("CKP101", "CKP105", "QNT104", "QNT105"))
 def shape_contradicts_config(shape_disputes: ShapeDisputes, model_config: ModelConfig) -> Iterator[Finding]:
     """A size in the config is not the size of the tensors that are computed from it.
 

@@ -8,7 +8,9 @@ from difflib import SequenceMatcher
 import numpy as np
 
 from degarble.evidence.disk_names import DiskNames
+from degarble.evidence.modules import Modules
 from degarble.evidence.parameters import Missing, Parameters, Unknown
+from degarble.evidence.presence_key import PresenceKey
 from degarble.evidence.shape_disputes import is_same_shape
 from degarble.finding import Finding, Fix, Location, Severity
 from degarble.formats.interface import StoredModule
@@ -27,8 +29,9 @@ SILENT = (
 """Parts of names that stand for adapters and for buffers of old versions."""
 
 OTHER_HEADS = ("score", "classifier", "v_head", "value_head", "reward_head", "regression_head", "qa_outputs")
-SIMILAR = 0.6
-"""Share of equal characters from which two names count as spellings of one (`q_projection`, `q_proj`: 0.67)."""
+SIMILAR = 0.75
+"""Share of equal characters from which two names count as spellings of one; `k_proj` and `v_proj` reach 0.83, but one
+of the two is then not missing."""
 MAX_BIASES = 512
 """Unknown biases of one template that are read: GPTQ writes one for each linear."""
 
@@ -37,7 +40,9 @@ CAUSES = ("CKP101", "CKP102", "CKP105", "CFG102", "CFG103")
 
 
 @check("CFG110", severity=Severity.WARNING, symptom_of=CAUSES)
-def tensor_unknown(parameters: Parameters, disk_names: DiskNames) -> Iterator[Finding]:
+def tensor_unknown(
+    parameters: Parameters, disk_names: DiskNames, modules: Modules, presence_key: PresenceKey | None = None
+) -> Iterator[Finding]:
     """A tensor has a name that the architecture's loaders do not know, so nobody reads it.
 
     ## What it looks for
@@ -68,10 +73,13 @@ def tensor_unknown(parameters: Parameters, disk_names: DiskNames) -> Iterator[Fi
     ## References
     vllm-project/llm-compressor#2939, vllm-project/llm-compressor#3069
     """
+    if presence_key is not None and parameters.missing:
+        return  # one key of the config explains what is unknown and what is missing: CFG104 names it
     for parent, unknown in _by_parent(parameters).items():
-        explained = list(_explained(parent, unknown, parameters.missing))
+        missing = (*parameters.missing, *((parameters.head,) if parameters.head is not None else ()))
+        explained = list(_explained(parent, unknown, missing, disk_names))
         for item in unknown:
-            yield from _findings(item, explained, parameters, disk_names)
+            yield from _findings(item, explained, parameters, disk_names, modules)
 
 
 @check("CFG110", severity=Severity.WARNING, level=Level.CONTENT, symptom_of=CAUSES)
@@ -116,23 +124,25 @@ def _is_judged(module: StoredModule, parameters: Parameters) -> bool:
     return module.layer is None or module.layer < architecture.num_layers
 
 
-def _explained(parent: str, unknown: list[Unknown], missing: Iterable[Missing]) -> Iterator[Missing]:
+def _explained(parent: str, unknown: list[Unknown], missing: Iterable[Missing], names: DiskNames) -> Iterator[Missing]:
     """Missing parameters that these unknown siblings may be."""
     for item in missing:
         if item.is_bias:
             continue
         is_sibling = item.module.rpartition(".")[0] == parent
-        if any((is_sibling or _is_similar(u.template, item.module)) and _fits(u, item) for u in unknown):
+        if any((is_sibling or _is_similar(u, item, names)) and _fits(u, item) for u in unknown):
             yield item
 
 
-def _is_similar(unknown: str, module: str) -> bool:
-    one, other = unknown.rpartition(".")[2], module.rpartition(".")[2]
-    return (
-        one == other
-        or SequenceMatcher(None, unknown, module).ratio() >= 0.9
-        or (one.startswith(other) and SequenceMatcher(None, one, other).ratio() >= SIMILAR)
-    )
+def _is_similar(unknown: Unknown, missing: Missing, names: DiskNames) -> bool:
+    """Compared as they are, or would be, spelled in the file."""
+    module = unknown.members[0]
+    position = next((found for found in missing.positions if found[0] == module.layer), missing.positions[0])
+    mine, wanted = module.name, names.module(missing.module, position)
+    one, other = mine.rpartition(".")[2], wanted.rpartition(".")[2]
+    if mine.rpartition(".")[0] == wanted or one == other or one.startswith(other) or other.startswith(one):
+        return True
+    return SequenceMatcher(None, one, other).ratio() >= SIMILAR
 
 
 def _fits(unknown: Unknown, missing: Missing) -> bool:
@@ -141,6 +151,8 @@ def _fits(unknown: Unknown, missing: Missing) -> bool:
     layers = {layer for layer, _ in here}
     if not any(layer in layers for layer, _ in missing.positions):
         return False
+    if unknown.template.startswith(missing.module):
+        return True  # something was appended: a packed part has another shape
     shape = unknown.members[0].form.shape
     is_codes = unknown.members[0].form.format in ("plain", "unknown") and not _is_float(unknown.members[0])
     return shape is None or is_codes or not missing.template.dims or is_same_shape(shape, missing.template.shape)
@@ -150,7 +162,9 @@ def _is_float(module: StoredModule) -> bool:
     return module.any_part.dtype in ("F16", "BF16", "F32") or module.any_part.dtype.startswith("GGUF:")
 
 
-def _findings(item: Unknown, explained: list[Missing], parameters: Parameters, names: DiskNames) -> Iterator[Finding]:
+def _findings(
+    item: Unknown, explained: list[Missing], parameters: Parameters, names: DiskNames, modules: Modules
+) -> Iterator[Finding]:
     lost = {(position, found.module): found for found in explained for position in found.positions}
     by_place: dict[tuple[int | None, int | None], list[Missing]] = {}
     for (position, _), found in lost.items():
@@ -158,7 +172,7 @@ def _findings(item: Unknown, explained: list[Missing], parameters: Parameters, n
     for module in item.members:
         mine = [(position, found) for position, all_found in _near(module, by_place) for found in all_found]
         place = _place(item, module)
-        absent = [names.place(found, position) for position, found in mine]
+        absent = [names.place(found, position) for position, found in mine] or _incomplete(module, modules)
         kind = parameters.architecture.model_type
         if absent:
             message = (
@@ -175,8 +189,16 @@ def _findings(item: Unknown, explained: list[Missing], parameters: Parameters, n
             measured={"missing_beside_it": len(absent)},
             bound={"unknown": 0},
             fix=RENAME,
-            fold=item.template,
+            fold=item.template.rpartition(".")[0],
         )
+
+
+def _incomplete(module: StoredModule, modules: Modules) -> list[Location]:
+    """A part under a known module that lacks one: `q_proj.packed` beside scales without codes."""
+    owner = modules.get(module.name.rpartition(".")[0])
+    if owner is None or owner.canonical is None or (owner.payload is not None and not owner.form.missing):
+        return []
+    return [owner.place()]
 
 
 def _near(

@@ -15,7 +15,7 @@ from degarble.registry import check
 REGENERATE = Fix(id="regenerate-index", safe=True)
 
 
-@check("CKP104", symptom_of=("CKP103", "CFG110"))
+@check("CKP104", symptom_of=("CKP103",))
 def tensor_not_in_index(
     index: ShardIndex,
     shards: Mapping[str, Shard],

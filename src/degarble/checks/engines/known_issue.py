@@ -19,6 +19,10 @@ CONFIDENCES = {
 SPOKEN_FOR = (
     "CKP102",
     "CKP103",
+    "CFG104",
+    "CFG105",
+    "CFG107",
+    "CFG110",
     "QNT101",
     "QNT102",
     "QNT104",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from degarble.checkpoint.json_file import JsonFile
 from degarble.evidence.declaration import quantization_objects
@@ -143,7 +144,7 @@ def _beside_sidecar(coded: list[Class], sidecar: str) -> Finding:
     """Its readers exist, so this names one example and explains nothing else."""
     example = coded[0][0]
     return Finding(
-        location=example.place(),
+        location=replace(_place(example), file=sidecar, key=None),
         message=f"{_number(coded)} modules hold codes, such as {_described(example)}, and their config is in "
         f"{sidecar}, which loaders that read config.json alone never open: they see raw codes",
         severity=Severity.WARNING,

@@ -83,7 +83,7 @@ class _Disk:
 
     def clash(self, module: StoredModule, views: Sequence[View]) -> Clash | None:
         """The readings that contradict the disk at this module."""
-        if module.name in self._excused or module.layer in self._mtp_layers:
+        if module.name in self._excused or self._has_its_own_rule(module):
             return None
         if module.form.is_quantized:
             wrong = tuple(view for view in views if module.name in view.listed)
@@ -92,6 +92,12 @@ class _Disk:
         else:
             wrong = tuple(view for view in views if module.name not in view.listed | view.defaulted)
         return (module, wrong) if wrong else None
+
+    def _has_its_own_rule(self, module: StoredModule) -> bool:
+        """Prediction layers are QNT120's; codes in a router QNT110's, in a tied head QNT114's, listed or not."""
+        if module.layer in self._mtp_layers or (module.canonical or module.name).startswith("mtp."):
+            return True
+        return module.form.is_quantized and (module.kind == "router" or (module.kind == "head" and self._tied))
 
     def _may_be_plain(self, module: StoredModule) -> bool:
         declaration = self._skips.declaration

@@ -1,0 +1,108 @@
+"""Evidence about values: profiles of tensors, of modules, and of modules in pairs. See degarble.profile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from degarble.checkpoint.interface import Source, TensorInfo
+from degarble.evidence.model import ModelConfig
+from degarble.evidence.modules import Modules
+from degarble.evidence.store import Coverage, Settings, provides
+from degarble.executor import Executor, ThreadExecutor
+from degarble.formats.detect import payload_suffixes
+from degarble.profile import cache
+from degarble.profile.blocks import blocks, profile_blocks
+from degarble.profile.layer import JointProfile
+from degarble.profile.module_profile import ModuleProfile
+from degarble.profile.raw import SAMPLED_SHARE, profile_tensors
+from degarble.profile.sample import profile_modules
+from degarble.profile.tensor_profile import TensorProfile
+
+ALL_NEURONS = 1 << 20
+
+
+@provides("executor")
+def executor() -> Executor:
+    """Where long work runs."""
+    return ThreadExecutor()
+
+
+@provides("profiles")
+def profiles(
+    source: Source,
+    tensors: Mapping[str, TensorInfo],
+    groups: Mapping[str, Mapping[str, TensorInfo]],
+    executor: Executor,
+    settings: Settings,
+    coverage: Coverage,
+) -> Mapping[str, TensorProfile]:
+    """Tensor -> what its bytes say. Tensors that could not be read are left out, and named in the coverage."""
+    if settings.sample:
+        coverage.add("--sample", f"of large tensors, one chunk of {SAMPLED_SHARE} was read")
+    key = _key(source, tensors, settings, "tensors")
+    known = cache.load(settings.cache, key, dict[str, TensorProfile]) if settings.cache and key else None
+    if known is not None:
+        return known
+    known_suffixes = payload_suffixes()
+    payloads = {info.name for parts in groups.values() for suffix, info in parts.items() if suffix in known_suffixes}
+    found = profile_tensors(
+        source,
+        tensors,
+        executor,
+        is_payload=payloads.__contains__,
+        is_sampled=settings.sample,
+        progress=settings.progress,
+    )
+    for name, reason in found.unread.items():
+        coverage.add(name, f"its values were not read: {reason}")
+    if settings.cache and key and not found.unread:
+        cache.store(settings.cache, key, found.profiles)
+    return found.profiles
+
+
+@provides("module_profiles")
+def module_profiles(
+    source: Source,
+    modules: Modules,
+    profiles: Mapping[str, TensorProfile],
+    tensors: Mapping[str, TensorInfo],
+    executor: Executor,
+    settings: Settings,
+    coverage: Coverage,
+) -> Mapping[str, ModuleProfile]:
+    """Module -> what a sample of its values says. Modules without a weight matrix that can be cut have none."""
+    key = _key(source, tensors, settings, f"modules {[(name, repr(m.form)) for name, m in modules.items()]}")
+    known = cache.load(settings.cache, key, dict[str, ModuleProfile]) if settings.cache and key else None
+    if known is not None:
+        return known
+    found = profile_modules(
+        source, modules.classes(), profiles, executor, is_exhaustive=settings.exhaustive, progress=settings.progress
+    )
+    for name, reason in found.unread.items():
+        coverage.add(name, f"its values were not read: {reason}")
+    if settings.cache and key and not found.unread:
+        cache.store(settings.cache, key, found.profiles)
+    return found.profiles
+
+
+@provides("joint")
+def joint(
+    source: Source,
+    modules: Modules,
+    executor: Executor,
+    settings: Settings,
+    model_config: ModelConfig | None = None,
+) -> Sequence[JointProfile]:
+    """The attention, the MLP and some experts of every layer, in the order of layers."""
+    config = model_config.values if model_config is not None else {}
+    chosen = blocks(modules.values(), config, all_experts=settings.exhaustive)
+    neurons = ALL_NEURONS if settings.exhaustive else None
+    found = profile_blocks(source, chosen, executor, neurons=neurons, progress=settings.progress)
+    return sorted(found, key=lambda one: (one.layer, -1 if one.expert is None else one.expert, sorted(one.modules)))
+
+
+def _key(source: Source, tensors: Mapping[str, TensorInfo], settings: Settings, what: str) -> str | None:
+    """None where nothing is kept, which saves the work of making one."""
+    if not settings.cache:
+        return None
+    return cache.cache_key(source, tensors, f"{what} sample={settings.sample} exhaustive={settings.exhaustive}")

@@ -1,0 +1,174 @@
+"""Text that is safe to encode or to show: one policy, whole texts or chunks, and a report of every change.
+
+    text ──► surrogate pairs ──► harmful characters ──► at most 30 marks ──► NFC ──► special-token text ──► text
+
+The order matters. Characters are dropped before normalisation, since a mark may then meet a letter; special tokens are
+looked for after it, since U+212A, the Kelvin sign, becomes a K. Chunked and whole give the same text and the same report,
+and a second pass changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from degarble.errors import UsageError
+from degarble.tokenizer.composed_form import ComposedForm, MarkLimit
+from degarble.tokenizer.harmful_characters import HarmfulCharacters
+from degarble.tokenizer.sanitize_policy import Kind, Report, SanitizePolicy, SanitizeRejected
+from degarble.tokenizer.special_texts import SpecialText, SpecialTextFinder, SpecialTexts
+from degarble.tokenizer.surrogates import SurrogatePairs
+from degarble.tokenizer.text_stage import TextStage
+
+MAX_CHANGES = 1000
+"""Changes that are listed; all are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One place where text was changed, or special-token text was seen. Positions are code points of the input."""
+
+    kind: str
+    start: int
+    end: int
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sanitized:
+    """Clean text and what was done to it."""
+
+    text: str
+    changes: tuple[Change, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Kind -> number of changes."""
+    special_texts: tuple[SpecialText, ...] = ()
+    """Special-token text that was kept: to be encoded as text."""
+
+
+class TokenSanitizer:
+    """A policy, prepared once; used for any number of texts."""
+
+    def __init__(self, policy: SanitizePolicy | None = None) -> None:
+        self.policy = policy or SanitizePolicy()
+        kept = set(self.policy.keep_controls)
+        controls = "".join(re.escape(chr(code)) for code in (*range(32), 127) if chr(code) not in kept)
+        drops = controls and self.policy.control != "keep"
+        self._ascii_control = re.compile(f"[{controls}]" if drops else "(?!)")
+        self._specials = SpecialTextFinder(self.policy.special_tokens) if self.policy.special_tokens else None
+
+    def sanitize(self, text: str) -> Sanitized:
+        """Clean one text. Raises SanitizeRejected if the policy refuses it."""
+        if text.isascii() and not self._ascii_control.search(text):
+            if self._specials is None or not self._specials.find(text, len(text)):
+                return Sanitized(text=text)
+        stream = self.stream()
+        out = stream.finish(text)
+        return Sanitized(
+            text=out,
+            changes=stream.changes,
+            counts=dict(stream.counts),
+            special_texts=tuple(stream.special_texts),
+        )
+
+    def stream(self) -> SanitizerStream:
+        """Start one text that arrives in chunks."""
+        return SanitizerStream(self.policy)
+
+
+class SanitizerStream:
+    """One text in chunks. Holds back one character, mostly; never more than 31 and the longest special token."""
+
+    def __init__(self, policy: SanitizePolicy) -> None:
+        self.counts: Counter[str] = Counter()
+        self._changes: list[Change] = []
+        self._stages: list[TextStage] = []
+        self._add(SurrogatePairs(self._reporter()))
+        self._add(HarmfulCharacters(policy, self._reporter()))
+        if policy.nfc != "keep":
+            self._add(MarkLimit(self._reporter(), reject=policy.nfc == "reject"))
+            self._add(ComposedForm(self._reporter(), reject=policy.nfc == "reject"))
+        self._specials = SpecialTexts(policy, self._reporter()) if policy.special_tokens else None
+        if self._specials is not None:
+            self._add(self._specials)
+        self._is_finished = False
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """What was changed so far, in the order of the text."""
+        return tuple(sorted(self._changes, key=lambda change: (change.start, change.end)))
+
+    @property
+    def special_texts(self) -> list[SpecialText]:
+        """Special-token text so far that was kept, at its place in the text given out."""
+        return self._specials.found if self._specials else []
+
+    @property
+    def num_held(self) -> int:
+        """Characters that wait for what comes next."""
+        return sum(stage.num_held for stage in self._stages)
+
+    def push(self, text: str) -> str:
+        """Take a chunk, return the clean text that is certain now. Raises SanitizeRejected."""
+        self._check()
+        try:
+            for stage in self._stages:
+                text = stage.push(text)
+        except SanitizeRejected as rejected:
+            raise self._placed(rejected, stage) from None
+        for stage in self._stages:
+            stage.forget()
+        return text
+
+    def finish(self, text: str = "") -> str:
+        """Take the last chunk, return the rest."""
+        self._check()
+        self._is_finished = True
+        try:
+            for stage in self._stages:
+                text = stage.finish(text)
+        except SanitizeRejected as rejected:
+            raise self._placed(rejected, stage) from None
+        return text
+
+    def _check(self) -> None:
+        if self._is_finished:
+            raise UsageError("this text was finished; start another stream")
+
+    def _add(self, stage: TextStage) -> None:
+        self._stages.append(stage)
+
+    def _reporter(self) -> Report:
+        """For the stage that is added next: its positions go back through all stages before it."""
+        before = len(self._stages)
+
+        def report(kind: str, start: int, end: int, old: str, new: str) -> None:
+            self.counts[kind] += 1
+            if len(self._changes) < MAX_CHANGES:
+                last = self._origin(end - 1, before) + 1 if end > start else self._origin(end, before)
+                self._changes.append(Change(str(kind), self._origin(start, before), last, old, new))
+
+        return report
+
+    def _origin(self, position: int, before: int) -> int:
+        for stage in reversed(self._stages[:before]):
+            position = stage.position_of(position)
+        return position
+
+    def _placed(self, rejected: SanitizeRejected, stage: TextStage) -> SanitizeRejected:
+        rejected.args = (str(rejected).split(": ", 1)[1],)
+        position = self._origin(rejected.position, self._stages.index(stage))
+        rejected.args = (f"position {position}: {rejected.args[0]}",)
+        rejected.position = position
+        return rejected
+
+
+def sanitize(text: str, policy: SanitizePolicy | None = None) -> Sanitized:
+    """Clean one text; keep a TokenSanitizer for more than one."""
+    return TokenSanitizer(policy).sanitize(text)
+
+
+__all__ = ["Change", "Kind", "SanitizePolicy", "SanitizeRejected", "Sanitized", "SanitizerStream", "TokenSanitizer", "sanitize"]
