@@ -7,7 +7,7 @@ WORK := .work
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= auto
 
-.PHONY: setup demo test test-real test-slow lint format docs docs-check bench clean
+.PHONY: setup demo test test-core test-formats test-faults test-values test-hostile test-real test-slow lint format docs docs-check bench clean
 
 setup: $(READY)
 
@@ -20,14 +20,33 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(BIN)/degarble demo
 
-test: $(READY)
-	$(PYTEST) -n $(JOBS) -m "not real and not slow"
+# The parts of the tests, each small enough to wait for. `make test` runs them one after the other.
+FAST := -n $(JOBS) -m "not real and not slow"
+CONTENT_RULES := WGT or NUM or content
+
+test: test-core test-formats test-faults test-values test-hostile
+
+test-core: $(READY)
+	$(PYTEST) $(FAST) tests --ignore=tests/formats --ignore=tests/hostile --ignore=tests/test_every_check.py --ignore=tests/real
+
+test-formats: $(READY)
+	$(PYTEST) $(FAST) tests/formats
+
+test-faults: $(READY)
+	$(PYTEST) $(FAST) tests/test_every_check.py -k "not ($(CONTENT_RULES))"
+
+test-values: $(READY)
+	$(PYTEST) $(FAST) tests/test_every_check.py -k "$(CONTENT_RULES)"
+
+test-hostile: $(READY)
+	$(PYTEST) $(FAST) tests/hostile
 
 test-real: $(READY)
 	$(PYTEST) -n $(JOBS) -m "real and not slow" -rs
 
 test-slow: $(READY)
 	$(PYTEST) -m slow -rs
+	DEGARBLE_ALL_LEVELS=1 $(PYTEST) -n $(JOBS) tests/test_every_check.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

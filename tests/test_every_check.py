@@ -16,10 +16,13 @@ from degarble.registry import RULE_ID, SECTIONS, rules
 from tests.conftest import unpacked_golden
 from tests.planting import assert_first_cause, healthy_report
 
+MANIFEST = {entry["dir"]: entry for entry in json.loads((unpacked_golden() / "MANIFEST.json").read_text())["entries"]}
 PATIENTS = sorted(path.name for path in unpacked_golden().iterdir() if path.is_dir())
+SICK = {"moe-mixtral-llmc-w4a16-g64"}
+"""Broken by its tool (an error of its manifest), so what is planted on top may be a symptom of that."""
 
 
-@pytest.mark.parametrize("name", PATIENTS)
+@pytest.mark.parametrize("name", sorted(set(PATIENTS) - SICK))
 @pytest.mark.parametrize("fault", faults(), ids=lambda fault: f"{fault.rule}-{fault.name}")
 def test_fault_is_the_first_cause(fault: Fault, name: str) -> None:
     """See planting.assert_first_cause."""
@@ -29,8 +32,7 @@ def test_fault_is_the_first_cause(fault: Fault, name: str) -> None:
 @pytest.mark.parametrize("name", PATIENTS)
 def test_healthy_is_silent(name: str) -> None:
     """No error on a healthy checkpoint, except those its manifest expects."""
-    entries = json.loads((unpacked_golden() / "MANIFEST.json").read_text())["entries"]
-    expected = set(next(entry for entry in entries if entry["dir"] == name)["expect"])
+    expected = set(MANIFEST[name]["expect"])
     report = healthy_report(unpacked_golden() / name)
     assert report.summary["crashed"] == 0, [r.reason for r in report.results if r.outcome == "crashed"]
     causes = [c.finding for c in report.causes if c.finding.severity in (Severity.ERROR, Severity.WARNING)]

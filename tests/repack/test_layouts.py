@@ -78,7 +78,9 @@ def test_compressed_is_that_of_compressed_tensors(bits: int) -> None:
     helpers = pytest.importorskip("compressed_tensors.compressors.pack_quantized.helpers")
     codes = codes_for(layouts()["compressed-tensors"], bits, 3)
     signed = torch.from_numpy(codes.astype(np.int16) - (1 << (bits - 1))).to(torch.int8)
-    assert np.array_equal(helpers.pack_to_int32(signed, bits).numpy(), layouts()["compressed-tensors"].pack(codes, bits))
+    assert np.array_equal(
+        helpers.pack_to_int32(signed, bits).numpy(), layouts()["compressed-tensors"].pack(codes, bits)
+    )
 
 
 def test_gguf_halves_are_those_of_gguf() -> None:
@@ -121,7 +123,14 @@ def test_marlin_is_that_of_the_kernel(bits: int) -> None:
     ("bits", "drawing"),
     [
         (2, ["ffddbb9977553311eeccaa8866442200"]),
-        (3, ["v999777555333111u888666444222000", "vjjjhhhfffdddbbbuiiigggeeecccaaa", "vtttrrrpppnnnlllusssqqqooommmkkk"]),
+        (
+            3,
+            [
+                "v999777555333111u888666444222000",
+                "vjjjhhhfffdddbbbuiiigggeeecccaaa",
+                "vtttrrrpppnnnlllusssqqqooommmkkk",
+            ],
+        ),
         (4, ["77775555333311116666444422220000"]),
         (8, ["33333333222222221111111100000000"]),
     ],

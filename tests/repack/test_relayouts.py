@@ -13,7 +13,9 @@ from degarble.repack.verdict import Outcome
 from degarble.repack.verify import chain_of, common_shape, verify, verify_relayout
 from degarble.target import open_target
 
-CASES = [pytest.param(one, bits, id=f"{one.name} {bits}") for one in relayouts() for bits in one.widths]
+PAIRS = [(one, bits) for one in relayouts() for bits in one.widths]
+CASES = [pytest.param(one, bits, id=f"{one.name} {bits}") for one, bits in PAIRS]
+FEW_PLACES = [pair for pair in PAIRS if pair[1] < 8 and pair[0].name != "awq-gemm -> marlin"]
 
 
 def by_name(source: str, target: str) -> Relayout:
@@ -35,13 +37,17 @@ def test_identity(relayout: Relayout, bits: int, tiles: tuple[int, int]) -> None
 
 @pytest.mark.parametrize(("relayout", "bits"), CASES)
 def test_every_code_alone_at_every_position(relayout: Relayout, bits: int) -> None:
-    """All 2**bits codes at every position of one granule, on a ground of zeros and one of ones: nothing spills."""
+    """All codes (in large granules all single bits) at every position of one granule: nothing spills.
+
+    The identity test above has every code at every position among others; here each has a blank neighbourhood.
+    """
     source, target = layouts()[relayout.source], layouts()[relayout.target]
     shape = common_shape((source, target), bits, (1, 1))
-    for ground in (0, (1 << bits) - 1):
+    is_small = bits < 8 and shape[0] * shape[1] < 128
+    for ground in (0, (1 << bits) - 1) if is_small else (0,):
         for place in np.ndindex(*shape):
             codes = np.full(shape, ground, np.uint8)
-            for code in range(1 << bits) if bits < 8 and shape[0] * shape[1] < 1024 else (1 << np.arange(bits)):
+            for code in range(1 << bits) if is_small else (1 << np.arange(bits)):
                 codes[place] = code
                 stored = moved(relayout, source.pack(codes, bits), bits, shape)
                 assert np.array_equal(target.unpack(stored, bits, shape), codes), (place, code)
@@ -64,12 +70,13 @@ def test_signed_codes(relayout: Relayout, bits: int) -> None:
     shape = common_shape((source, target), bits, (1, 2))
     half = 1 << (bits - 1)
     signed = np.random.default_rng(2).integers(-half, half, shape)
-    for fields, back in ((signed & (2 * half - 1), lambda f: (f ^ half) - half), (signed + half, lambda f: f - half)):
+    for fields, sign_bit in ((signed & (2 * half - 1), half), (signed + half, 0)):
         stored = moved(relayout, source.pack(fields.astype(np.uint8), bits), bits, shape)
-        assert np.array_equal(back(target.unpack(stored, bits, shape).astype(np.int64)), signed)
+        returned = target.unpack(stored, bits, shape).astype(np.int64)
+        assert np.array_equal((returned ^ sign_bit) - half, signed)
 
 
-@pytest.mark.parametrize(("relayout", "bits"), [case for case in CASES if case.values[1] < 8])
+@pytest.mark.parametrize(("relayout", "bits"), FEW_PLACES, ids=lambda value: getattr(value, "name", value))
 def test_nothing_is_lost_even_without_knowing_the_target(relayout: Relayout, bits: int) -> None:
     """The black-box proof agrees with the comparison."""
     source, target = layouts()[relayout.source], layouts()[relayout.target]

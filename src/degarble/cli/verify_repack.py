@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from degarble.repack.verify import Unpack
 
 EPILOG = """The function is called with one numpy array and returns one (or a tensor). The array is what LAYOUT stores
-for a small matrix of codes [out, in]: `codes` uint8 [out, in] (int8 with --signed), `gptq` and `exllama` int32
-[in*bits/32, out], `awq-gemm` int32 [in, out/8], `awq-gemv` and `compressed-tensors` int32 [out, in*bits/32], `marlin`
-int32 [in/16, out*bits/2], `gguf-halves` uint8 [out, in/2], `q4-0-4x4` uint8 [out/4, in*2]. Several functions are run
+for a small matrix of codes (out, in): `codes` uint8 (out, in) (int8 with --signed), `gptq` and `exllama` int32
+(in*bits/32, out), `awq-gemm` int32 (in, out/8), `awq-gemv` and `compressed-tensors` int32 (out, in*bits/32), `marlin`
+int32 (in/16, out*bits/2), `gguf-halves` uint8 (out, in/2), `q4-0-4x4` uint8 (out/4, in*2). Several functions are run
 one after the other, and the one that loses codes is named. They run in a process of their own, with your rights: name
 only code you trust. Status 0: nothing is lost; 1: codes are lost, misplaced or altered; 2: it could not be run or
 judged."""

@@ -19,6 +19,7 @@ from degarble.evidence.store import provides
 from degarble.formats.agreement import shape_of
 from degarble.formats.interface import PAYLOAD, StoredModule
 from degarble.formats.slicing import can_slice, num_outputs, quantum, stack_inputs, stack_outputs
+from degarble.profile.lines import MIN_ROW_BYTES
 from degarble.profile.module_profile import ModuleProfile
 
 FEW_INPUTS = 8
@@ -46,7 +47,7 @@ def dead_outputs(modules: Modules, module_profiles: Mapping[str, ModuleProfile])
         is_hidden = _is_hidden(example)
         for module in members:
             profile = module_profiles.get(module.name)
-            if is_hidden and len(module.form.shape or ()) == 2:
+            if is_hidden:
                 try:
                     found[module.name] = _search(module)
                 except UNREADABLE:
@@ -58,7 +59,12 @@ def dead_outputs(modules: Modules, module_profiles: Mapping[str, ModuleProfile])
 
 def _is_hidden(module: StoredModule) -> bool:
     """Whether a dead row does not repeat a pattern over stored bytes of its own."""
-    if not module.form.is_quantized or module.form.missing:
+    payload, shape = module.payload, module.form.shape or ()
+    if payload is None or module.form.missing or len(shape) != 2:
+        return False
+    if payload.nbytes < shape[0] * MIN_ROW_BYTES:
+        return True
+    if not module.form.is_quantized:
         return False
     outputs = module.format.axes.get(PAYLOAD, ((0, 0), None))[0]
     return "codebook" in module.form.roles or module.form.format == "gguf" or outputs[1] != 1 or _has_zero_points(module)

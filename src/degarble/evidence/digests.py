@@ -12,6 +12,7 @@ from degarble.checkpoint.digest_manifest import MAX_MANIFEST_BYTES, is_manifest,
 from degarble.checkpoint.interface import Source
 from degarble.errors import EvidenceMissing, TargetError
 from degarble.evidence.store import Coverage, provides
+from degarble.registry import Level
 
 WEIGHT_SUFFIXES = (".safetensors", ".gguf")
 CHUNK_BYTES = 4 << 20
@@ -43,7 +44,7 @@ def digests(source: Source) -> Mapping[str, Digest]:
     return found
 
 
-@provides("measured_digests")
+@provides("measured_digests", level=Level.CONTENT)
 def measured_digests(source: Source, digests: Mapping[str, Digest], coverage: Coverage) -> Mapping[str, str]:
     """The sha256 of each file that has a digest at hand, the largest first so that no thread is left with it alone."""
     if source.kind == "hub":

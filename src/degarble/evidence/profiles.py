@@ -17,6 +17,7 @@ from degarble.profile.module_profile import ModuleProfile
 from degarble.profile.raw import SAMPLED_SHARE, profile_tensors
 from degarble.profile.sample import profile_modules
 from degarble.profile.tensor_profile import TensorProfile
+from degarble.registry import Level
 
 ALL_NEURONS = 1 << 20
 
@@ -27,7 +28,7 @@ def executor() -> Executor:
     return ThreadExecutor()
 
 
-@provides("profiles")
+@provides("profiles", level=Level.CONTENT)
 def profiles(
     source: Source,
     tensors: Mapping[str, TensorInfo],
@@ -60,7 +61,7 @@ def profiles(
     return found.profiles
 
 
-@provides("module_profiles")
+@provides("module_profiles", level=Level.CONTENT)
 def module_profiles(
     source: Source,
     modules: Modules,
@@ -85,7 +86,7 @@ def module_profiles(
     return found.profiles
 
 
-@provides("joint")
+@provides("joint", level=Level.CONTENT)
 def joint(
     source: Source,
     modules: Modules,

@@ -53,10 +53,18 @@ class WideCodes:
         """rho above which groups are not the quantiser's."""
         return INDEPENDENT_WITH_ZEROS if self.zero_spread else INDEPENDENT
 
+    shuffled_by_size: dict[int, float]
+    """The same over those expected if each row's codes were shuffled, which leaves every row its number of extremes."""
+
     @property
     def actual_size(self) -> int | None:
-        """The smallest size whose groups reach the range's ends; None if none of those tried does."""
-        return min((size for size, rho in self.rho_by_size.items() if rho < self.bound), default=None)
+        """The smallest size whose groups reach the range's ends; None if none of those tried does.
+
+        Larger groups hold more extremes by chance alone, so they have to beat a shuffled row.
+        """
+        smaller = [size for size, rho in self.rho_by_size.items() if rho < self.bound and size <= self.size]
+        larger = [size for size, rho in self.shuffled_by_size.items() if rho < self.bound and size > self.size]
+        return min((*smaller, *larger), default=None)
 
 
 class SecondLook:
@@ -85,13 +93,15 @@ def _wide_codes(module: StoredModule) -> WideCodes | None:
     groups = code_groups([module], stack_outputs([module], wide_runs(module)))
     if groups is None:
         return None
+    rho_by_size, shuffled_by_size = _by_size(groups)
     stats = code_stats(groups.codes, groups.zeros, groups.num_bits, groups.words)[0]
     return WideCodes(
         stats=stats,
         zero_spread=float(groups.zeros.std()) if groups.zeros is not None else 0.0,
         repeats=_repeats(groups),
         size=groups.codes.shape[3],
-        rho_by_size=_rho_by_size(groups),
+        rho_by_size=rho_by_size,
+        shuffled_by_size=shuffled_by_size,
     )
 
 
@@ -119,20 +129,32 @@ def wide_runs(module: StoredModule, max_values: int = MAX_VALUES) -> tuple[tuple
     return tuple(spread(total, wanted, step)) if wanted < total and step * 2 < total else ((0, total),)
 
 
-def _rho_by_size(groups: CodeGroups) -> dict[int, float]:
+def _by_size(groups: CodeGroups) -> tuple[dict[int, float], dict[int, float]]:
     """For every size that divides the inputs; extremes are those that the module itself reaches."""
     codes = groups.codes[0].reshape(groups.codes.shape[1], -1)  # [outputs, in]
-    size = groups.codes.shape[3]
+    size, columns = groups.codes.shape[3], codes.shape[1]
     used = np.flatnonzero(np.bincount(codes.reshape(-1)) * 16 * size >= codes.size)  # one stray code is no end
     is_extreme = (codes == used[0]) | (codes == used[-1])
-    share = is_extreme.mean(axis=1)
-    found: dict[int, float] = {}
-    for factor in SIZES:
-        tried = int(size * factor)
-        if tried < 4 or codes.shape[1] % tried:
+    extremes = is_extreme.sum(axis=1)  # of each row
+    by_chance: dict[int, float] = {}
+    shuffled: dict[int, float] = {}
+    for tried in (int(size * factor) for factor in SIZES):
+        if tried < 4 or columns % tried:
             continue
         without = float((~is_extreme.reshape(len(codes), -1, tried).any(axis=2)).mean())
-        expected = float(((1 - share) ** tried).mean())
-        if expected * is_extreme.size / tried >= MIN_EXPECTED:
-            found[tried] = without / expected
-    return found
+        enough = MIN_EXPECTED * tried / codes.size
+        if (expected := float(((1 - extremes / columns) ** tried).mean())) > enough:
+            by_chance[tried] = without / expected
+        if (expected := _missed_when_shuffled(extremes, columns, tried)) > enough:
+            shuffled[tried] = without / expected
+    return by_chance, shuffled
+
+
+def _missed_when_shuffled(extremes: Array, columns: int, size: int) -> float:
+    """Share of groups without any of a row's extremes, placed at random: hypergeometric."""
+    logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, columns + 1)))])  # of factorials
+    outside = columns - size
+    fits = extremes <= outside
+    count = np.where(fits, extremes, 0)
+    missed = np.exp(logs[outside] - logs[outside - count] - logs[columns] + logs[columns - count])
+    return float(np.where(fits, missed, 0.0).mean())

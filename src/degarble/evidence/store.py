@@ -54,11 +54,12 @@ class Coverage:
         self.unjudged.setdefault(what, reason)
 
 
-def provides(name: str) -> Callable[[Provider], Provider]:
-    """Mark a function as the provider of the evidence `name`."""
+def provides(name: str, *, level: Level = Level.HEADER) -> Callable[[Provider], Provider]:
+    """Mark a function as the provider of the evidence `name`; `level` content: it reads tensors, which may be many."""
 
     def mark(function: Provider) -> Provider:
         function.__dict__["degarble_evidence"] = name
+        function.__dict__["degarble_level"] = level
         return function
 
     return mark
@@ -100,6 +101,7 @@ class Evidence:
             raise KeyError(f"no evidence is called {name!r}")
         function, needs = providers()[name]
         try:
+            self._permit(function)
             value = function(*self.gather(needs))
         except EvidenceMissing as reason:
             self._absent[name] = reason
@@ -112,6 +114,11 @@ class Evidence:
             raise self._absent[name] from None
         self._values[name] = value
         return value
+
+    def _permit(self, function: Provider) -> None:
+        """At header level no provider of contents runs, whoever asks for it."""
+        if function.__dict__["degarble_level"] is Level.CONTENT and self._values["settings"].level is Level.HEADER:
+            raise EvidenceMissing("reads tensor contents, and --level header was asked for")
 
     def gather(self, needs: Sequence[Need]) -> list[Any]:
         """The values of several; None for an optional one that is absent."""

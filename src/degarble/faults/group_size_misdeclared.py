@@ -17,6 +17,8 @@ from degarble.finding import Location
 from degarble.formats.interface import StoredModule
 
 MIN_MODULES = 2
+MIN_GROUPS = 8
+"""With fewer groups in a row, shuffled inputs leave every group an extreme."""
 
 
 @fault("WGT208")
@@ -57,7 +59,7 @@ def activation_order_lost_everywhere(patient: Patient) -> Location:
 def _has_groups(module: StoredModule) -> bool:
     scheme, shape = module.form.scheme, module.form.shape
     size = scheme.group_size if scheme is not None else None
-    return bool(size and shape and shape[1] >= 2 * size)
+    return bool(size and shape and shape[1] >= MIN_GROUPS * size and module.form.format != "gguf")
 
 
 def _lose_order(patient: Patient, module: StoredModule) -> None:
@@ -85,8 +87,11 @@ def _everywhere(patient: Patient, factor: int, change: Callable[[Array, int], Ar
     size = _scaled(holder[name], factor)
     for one in modules:
         _regroup(patient, one, size, change)
-    patient.workspace.json(declaration.file)
     _write(patient.workspace.json(declaration.file), path, name, size)
+    for item in patient.evidence.find("restatements") or ():
+        if item.about == "group_size":
+            *path, name = item.key.split(".")
+            _write(patient.workspace.json(item.file), path, name, size)
     return Location(file=declaration.file, key=key)
 
 

@@ -33,12 +33,13 @@ def config_in_sidecar_only(patient: Patient) -> Location:
         raise NotApplicable("no config.json that declares it, or a sidecar that its readers know")
     method = patient.evidence.get("declaration").method
     sidecar = next((file for file, owner in SIDECARS if owner == method and method != "modelopt"), None)
-    if sidecar is None:
-        raise NotApplicable(f"{method} knows no file of its own")
+    if sidecar is None or set(configs) - {"config.json", sidecar}:
+        raise NotApplicable(f"{method} knows no file of its own, or another file speaks as well")
     raw = _remove(patient, configs["config.json"])
     if sidecar not in configs:
         patient.workspace.json(sidecar).update(raw)
-    return _coded(patient)[0].place()
+    _coded(patient)
+    return Location(file=sidecar)
 
 
 @fault("QNT103")

@@ -10,7 +10,7 @@ from degarble.formats.interface import PAYLOAD, StoredModule
 
 LABELS = ("format", "checkpoint_format")
 """Where GPTQModel and AutoGPTQ write the version; some files have both."""
-VERSIONS = {"gptq": "gptq_v2", "gptq_v2": "gptq"}
+VERSION_2 = "gptq_v2"
 
 
 @fault("WGT206")
@@ -51,15 +51,16 @@ def zero_points_low_everywhere(patient: Patient) -> Location:
 
 
 @fault("WGT206")
-def version_label_swapped(patient: Patient) -> Location:
-    """Label a GPTQ v1 file as v2, or the other way round."""
+def zero_points_of_the_other_version(patient: Patient) -> Location:
+    """Store the zero points of a GPTQ v1 file as v2 does, under the old label."""
     declaration = declaration_of(patient)
     config = config_object(patient, declaration)
-    if declaration.method != "gptq" or not integer_modules(patient):
-        raise NotApplicable("not GPTQ")
+    modules = integer_modules(patient)
+    if declaration.method != "gptq" or any(VERSION_2 in (config.get(label) or "") for label in LABELS):
+        raise NotApplicable("not GPTQ v1")
+    for one in modules:
+        shift_zero_points(patient, one, 1)
     written = [label for label in LABELS if isinstance(config.get(label), str)] or [LABELS[-1]]
-    for label in written:
-        config[label] = VERSIONS[str(config.get(label, "gptq"))]
     return Location(file=declaration.file, key=f"{declaration.key}.{written[0]}".lstrip("."))
 
 

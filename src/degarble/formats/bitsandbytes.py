@@ -19,7 +19,7 @@ LLM.int8 is in bitsandbytes_int8.py. Source: bitsandbytes `functional.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -29,7 +29,8 @@ from degarble.checkpoint.interface import TensorInfo, num_elements
 from degarble.checkpoint.tensor_data import Array
 from degarble.formats.agreement import shape_contradiction
 from degarble.formats.float_agreement import disagreements, dtype_contradictions
-from degarble.formats.interface import PAYLOAD, Contradiction, Form, Parts, StoredModule, WeightFormat
+from degarble.formats.in_memory import with_arrays
+from degarble.formats.interface import PAYLOAD, Axis, Contradiction, Form, Parts, StoredModule, WeightFormat
 from degarble.formats.rewrite import rewrite
 from degarble.formats.scheme import Scheme
 
@@ -114,6 +115,33 @@ class Bitsandbytes4bit(WeightFormat):
         STATE + "fp4": "quant_state",
         "bias": "bias",
     }
+
+    axes: ClassVar[Mapping[str, tuple[Axis, Axis | None]]] = {PAYLOAD: ((-2, 1), None)}
+
+    def cut(self, modules: Sequence[StoredModule], runs: Sequence[tuple[int, int]]) -> StoredModule | None:
+        """Rows with their absmax in full, and a quant state of their own. Raises ValueError where blocks cross rows."""
+        first, state = modules[0], _state(modules[0])
+        wanted = (runs, first.array("codebook").tobytes(), state.shape, state.blocksize)
+        if len(state.shape) != 2 or state.shape[-1] % state.blocksize:
+            raise ValueError(f"{first.name}: blocks of {state.blocksize} run across the ends of rows")
+        payload, absmax = [], []
+        for module in modules:
+            own = _state(module)
+            if (runs, module.array("codebook").tobytes(), own.shape, own.blocksize) != wanted:
+                raise ValueError(f"{module.name}: not the quant state of {first.name}")
+            rows = (self._raw(module).reshape(own.shape[0], -1), self.absmax(module).reshape(own.shape[0], -1))
+            for start, stop in runs:
+                payload.append(rows[0][start:stop])
+                absmax.append(rows[1][start:stop])
+        shape = (sum(map(len, payload)), state.shape[-1])
+        said = msgspec.json.encode({"shape": shape, "blocksize": state.blocksize})
+        arrays = {
+            PAYLOAD: ("U8", np.concatenate(payload).reshape(-1, 1)),
+            "scale": ("F32", np.concatenate(absmax).astype(np.float32).reshape(-1)),
+            "codebook": ("F32", first.array("codebook").astype(np.float32)),
+            "quant_state": ("U8", np.frombuffer(said, np.uint8)),
+        }
+        return with_arrays(first, arrays, shape)
 
     def claim(self, parts: Parts, declared: Scheme | None) -> int:
         """By the parts below `weight.`; alone, by a column of bytes under a config that says 4 bits."""

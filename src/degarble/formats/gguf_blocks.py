@@ -239,5 +239,3 @@ def _contradictions(payload: TensorInfo) -> Iterator[Contradiction]:
             expected=f"{want} bytes for {list(payload.shape)}",
             found=f"{payload.nbytes} bytes",
         )
-
-

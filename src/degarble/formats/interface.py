@@ -11,7 +11,7 @@ in logical orientation `[out, in]` (or `[experts, out, in]`), whatever the file'
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -99,6 +99,10 @@ class WeightFormat(ABC):
         """The suffix a role is stored under, for messages about a missing part."""
         known = (suffix for suffix, its_role in self.roles.items() if its_role == role)
         return self.missing_names.get(role) or next(known, role)
+
+    def cut(self, modules: Sequence[StoredModule], runs: Sequence[tuple[int, int]]) -> StoredModule | None:
+        """What slicing.stack_outputs gives, for a format whose layout `axes` cannot tell; None: by axes."""
+        return None
 
     @abstractmethod
     def codes(self, module: StoredModule) -> Array:

@@ -18,7 +18,7 @@ are those of the first module.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import gcd, lcm
 
@@ -26,9 +26,10 @@ import msgspec
 import numpy as np
 
 from degarble.checkpoint.interface import TensorInfo, num_elements
-from degarble.checkpoint.tensor_data import DTYPES, Array, TensorReader
+from degarble.checkpoint.tensor_data import DTYPES, Array
 from degarble.formats.agreement import bits_of, shape_of
 from degarble.formats.gguf_types import GGML_TYPE_BY_NAME
+from degarble.formats.in_memory import ArrayReader
 from degarble.formats.interface import PAYLOAD, Axis, StoredModule
 from degarble.formats.packing import WORD_BITS
 
@@ -39,17 +40,6 @@ ALL: Runs = ()
 
 GROUP_INDEX = "g_idx"
 """The role of a group index: one number an input."""
-
-
-class ArrayReader(TensorReader):
-    """Arrays by tensor name, read like a file."""
-
-    def __init__(self, arrays: Mapping[str, Array]) -> None:
-        self._arrays = arrays
-
-    def raw(self, info: TensorInfo) -> Array:
-        """The bytes of one array."""
-        return np.asarray(self._arrays[info.name].reshape(-1).view(np.uint8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +110,8 @@ def stack_outputs(
     """
     first = modules[0]
     whole = runs or ((0, num_outputs(first)),)
+    if (made := first.format.cut(modules, whole)) is not None:
+        return made
     count = sum(stop - start for start, stop in whole)
     arrays: dict[str, Array] = {}
     parts = dict(first.parts)
@@ -154,10 +146,12 @@ def stack_inputs(module: StoredModule, runs: Runs, roles: Sequence[str] | None =
     parts = dict(module.parts)
     for role, suffix in module.form.roles.items():
         info = module.parts[suffix]
-        if roles is not None and role not in roles:
+        if roles is not None and role not in roles and role in module.format.axes:
             continue
         cut, shape = module.reader.raw(info), info.shape
         grid = _grid(module, role) if role in module.format.axes else None
+        if role == PAYLOAD and (grid is None or grid.inputs is None):
+            raise ValueError(f"{module.name}: the inputs of {module.form.format} cannot be cut")
         if role == GROUP_INDEX:
             cut = _take(cut.reshape(shape[0], 1, -1), 0, runs)
             shape = cut.shape[:1]
@@ -168,7 +162,7 @@ def stack_inputs(module: StoredModule, runs: Runs, roles: Sequence[str] | None =
         parts[suffix] = TensorInfo(info.name, _dtype(info), shape, info.file, 0, cut.nbytes)
     scheme = module.form.scheme
     if scheme is not None and not has_index:
-        small = min(size, length)
+        small = min(size, length) if size < shape_of(module)[-1] else length * len(runs)
         block = (scheme.block_shape[0], small) if scheme.block_shape else None
         scheme = replace(scheme, group_size=small if scheme.group_size else None, block_shape=block)
     form = replace(module.form, shape=(shape_of(module)[0], length * len(runs)), scheme=scheme)

@@ -1,7 +1,8 @@
 """Outputs of nothing but zeros, among all outputs: cheap signs first, then proof on the few that show them.
 
-Where an output is a stored row, the pass over the bytes has already seen which rows repeat one pattern; where outputs
-are packed side by side, eight inputs of each are looked at. Only those candidates are dequantised.
+Where an output is a stored row whose zero is one pattern, the pass over the bytes has already seen it; where outputs
+are packed side by side, or every group has a zero point of its own, eight inputs of each are looked at. Only those
+candidates are dequantised.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 
 from degarble.formats.agreement import shape_of
 from degarble.formats.interface import PAYLOAD, StoredModule
-from degarble.formats.slicing import num_outputs, quantum, stack_inputs, stack_outputs
+from degarble.formats.slicing import GROUP_INDEX, num_outputs, quantum, stack_inputs, stack_outputs
 from degarble.profile.tensor_profile import TensorProfile
 
 MAX_PROVEN = 1024
@@ -44,17 +45,15 @@ def _candidates(module: StoredModule, tensors: Mapping[str, TensorProfile]) -> l
     if payload is None:
         return []
     (axis, codes), along = module.format.axes[PAYLOAD]
-    if along is not None and along[0] < axis:
+    is_column = along is not None and along[0] < axis
+    if module.form.is_quantized and (is_column or codes != 1 or _has_own_zeros(module)):
         return _by_few_inputs(module)
     profile = tensors.get(payload.name)
     if profile is None:
         return []
     stored = sorted({*profile.zero_rows.first, *profile.constant_rows.first})
     outputs, rows = num_outputs(module), max(1, profile.num_rows)
-    if not isinstance(codes, int) or outputs % rows:
-        return _more_rows_than_outputs(stored, rows // max(1, outputs)) if outputs and rows % outputs == 0 else []
-    share = outputs // rows  # outputs stored in one row
-    return [row * share + one for row in stored for one in range(share)]
+    return _more_rows_than_outputs(stored, rows // outputs) if outputs and rows % outputs == 0 else []
 
 
 def _more_rows_than_outputs(stored: list[int], per_output: int) -> list[int]:
@@ -67,8 +66,17 @@ def _more_rows_than_outputs(stored: list[int], per_output: int) -> list[int]:
     return [output for output, count in counts.items() if count == per_output]
 
 
+def _has_own_zeros(module: StoredModule) -> bool:
+    return any(module.part(role) is not None for role in ("zero_point", "offset"))
+
+
 def _by_few_inputs(module: StoredModule) -> list[int]:
-    """A dead output has the group's zero point for its code throughout, so its first codes are equal."""
+    """Outputs whose first codes are equal, as those of a dead one are; under a group index, whose values are zero."""
     few = min(FEW_INPUTS, shape_of(module)[-1])
+    if len(shape_of(module)) != 2:
+        return []
+    if module.part(GROUP_INDEX) is not None:
+        values = stack_inputs(module, [(0, few)]).dequantize()
+        return [int(row) for row in np.flatnonzero(~values.any(axis=1))]
     codes = stack_inputs(module, [(0, few)], roles=(PAYLOAD,)).codes()
     return [int(row) for row in np.flatnonzero((codes == codes[:, :1]).all(axis=1))]

@@ -46,6 +46,11 @@ class FloatBits:
             return np.asarray(self.table[patterns])
         return np.add(patterns, patterns, out=out)
 
+    @property
+    def has_sign(self) -> bool:
+        """E8M0 alone has none: every pattern is a positive number or NaN."""
+        return self.sign < 1 << (8 * self.unsigned.itemsize)
+
     def twice(self, pattern: int) -> int:
         """`doubled` of one pattern of a positive number."""
         return int(self.table[pattern & 0xFF]) if self.table is not None else 2 * pattern

@@ -91,17 +91,20 @@ def place(flags: Array, offset: int, columns: int) -> Place:
 
 def _counts(bits: FloatBits, patterns: Array, doubled: Array, offset: int, columns: int) -> ValueCounts:
     """Three reductions tell whether there is anything to count; unsigned wrap-around puts zero last."""
-    one, sign = bits.unsigned.type(1), bits.sign
-    found: dict[str, Any] = {}
-    smallest = int((patterns - one).min()) + 1  # of the positive numbers, if there are any
-    has_negative = int(patterns.max()) > sign
-    least = int((doubled - doubled.dtype.type(1)).min()) + 1 if has_negative else bits.twice(smallest)
-    if smallest < sign and bits.twice(smallest) < bits.nonfinite:
-        found["min_positive"] = bits.magnitude(bits.twice(smallest))
+    one, found = bits.unsigned.type(1), dict[str, Any]()
+    has_negative = int(patterns.max()) > bits.sign
+    if bits.has_sign:
+        pattern = int((patterns - one).min()) + 1  # of the smallest positive number, if there is any
+        smallest = bits.twice(pattern) if pattern < bits.sign else bits.nonfinite
+    else:
+        smallest = int(doubled.min())
+    least = int((doubled - doubled.dtype.type(1)).min()) + 1 if has_negative else smallest
+    if smallest < bits.nonfinite:
+        found["min_positive"] = bits.magnitude(smallest)
     if int(doubled.min()) == 0:
         found |= _counted("zeros", "first_zero", doubled == 0, offset, columns)
     if has_negative:
-        is_negative = (patterns > sign) & (doubled < bits.nonfinite)
+        is_negative = (patterns > bits.sign) & (doubled < bits.nonfinite)
         found |= _counted("negatives", "first_negative", is_negative, offset, columns)
     if least < bits.normal:
         is_subnormal = (doubled < bits.normal) & (doubled > 0)
@@ -116,5 +119,6 @@ def _counted(many: str, first: str, flags: Array, offset: int, columns: int) -> 
 
 def _sums(bits: FloatBits, patterns: Array, doubled: Array) -> tuple[float, float]:
     """Sum and sum of squares of the finite values of a short tensor."""
-    values = bits.values(patterns)[doubled < bits.nonfinite]
-    return float(values.sum()), float(np.dot(values, values))
+    with np.errstate(over="ignore", invalid="ignore"):  # NaN bits, and squares of float64's largest
+        values = bits.values(patterns)[doubled < bits.nonfinite]
+        return float(values.sum()), float(np.dot(values, values))

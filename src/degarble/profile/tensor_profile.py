@@ -84,7 +84,7 @@ class TensorProfile(msgspec.Struct, frozen=True, kw_only=True):
     constant: int | None = None
     """The 64-bit pattern that fills the whole tensor; None if it varies."""
     zero_rows: RowSet = NO_ROWS
-    """Rows of nothing but zeros. GGUF blocks: all scales and minima zero; bytes: all nibbles 0 or 8, the zeros of FP4."""
+    """Rows of zeros. In GGUF blocks: all scales and minima zero; in bytes: all nibbles 0 or 8, the zeros of FP4."""
     constant_rows: RowSet = NO_ROWS
     """Rows of integers, codes or blocks that repeat one 64-bit pattern, zero included."""
     flat_bytes: int = 0

@@ -23,10 +23,8 @@ def profile_words(chunk: Chunk) -> list[TensorProfile]:
     words = chunk.raw.view("<u8") if chunk.raw.shape[2] % 8 == 0 else chunk.raw
     high, low = np.bitwise_or.reduce(words, axis=2), np.bitwise_and.reduce(words, axis=2)  # [tensors, lines]
     is_flat = high == low
-    if chunk.tensors[0].dtype in BYTES:
-        is_zero = high & SIGNLESS.view(words.dtype)[0] == 0
-    else:
-        is_zero = is_flat & (high == 0)
+    mask = SIGNLESS.view(words.dtype)[0] if chunk.tensors[0].dtype in BYTES else ~words.dtype.type(0)
+    is_zero = high & mask == 0
     return [
         _profile(chunk, index, high[index], is_flat[index], is_zero[index] if is_zero[index].any() else None)
         for index in range(len(chunk.tensors))

@@ -19,6 +19,7 @@ from typing import ClassVar
 import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
+from degarble.repack.awq_gemm import ORDER
 from degarble.repack.interface import WORD_BITS, Layout, Relayout, Step, checked, fields_of, fitting, words_of
 
 
@@ -67,8 +68,6 @@ class Gptq(Layout):
 
 
 def _to_awq(num_bits: int, shape: tuple[int, int]) -> Sequence[Step]:
-    from degarble.repack.awq_gemm import ORDER
-
     out, inputs = shape
 
     def apart(words: Array) -> Array:

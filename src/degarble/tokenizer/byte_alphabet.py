@@ -1,8 +1,8 @@
 """The 256 letters under which byte-level vocabularies write bytes.
 
 A `tokenizer.json` is text, a token is bytes. GPT-2 gave each byte one printable letter: bytes that print stand for
-themselves, the other 68 take the letters from U+0100 on in order, so a space is `Ġ` (U+0120) and a newline `Ċ` (U+010A).
-Text that shows these letters to a user was decoded by someone who did not know this.
+themselves, the other 68 take the letters from U+0100 on in order, so a space is `Ġ` (U+0120) and a newline `Ċ`
+(U+010A). Text that shows these letters to a user was decoded by someone who did not know this.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def byte_letters() -> tuple[str, ...]:
 
 @cache
 def _latin_1_of_letters() -> dict[int, str]:
-    table = {code: _NO_LETTER for code in range(256)}
+    table = dict.fromkeys(range(256), _NO_LETTER)
     table.update({ord(letter): chr(byte) for byte, letter in enumerate(byte_letters())})
     return table
 

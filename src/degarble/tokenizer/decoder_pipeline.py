@@ -1,8 +1,9 @@
 """From the `decoder` of a tokenizer.json to the bytes of one token.
 
-A stored decoder is a chain of steps over the *list* of token strings. For every chain in use the result is the same when
-each token is translated alone, apart from the first one and from spaces at the very start, so the chain becomes a table.
-Where that is not true (a step that changes the last token, or works across tokens) the tokenizer is refused by name.
+A stored decoder is a chain of steps over the *list* of token strings. For every chain in use the result is the same
+when each token is translated alone, apart from the first one and from spaces at the very start, so the chain becomes
+a table. Where that is not true (a step that changes the last token, or works across tokens) the tokenizer is refused
+by name.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Ids to text while they arrive: every character as soon as its last byte is there, and never a wrong one.
 
-The idea: a sequence *is* a byte string, the bytes of its ids joined, so a stream has to remember at most three bytes of
-an unfinished character and whether the text has begun. Nothing is decoded twice, nothing is taken back, and no U+FFFD is
-ever looked for: a model may write one, and then it is text.
+The idea: a sequence *is* a byte string, the bytes of its ids joined, so a stream has to remember at most three bytes
+of an unfinished character and whether the text has begun. Nothing is decoded twice, nothing is taken back, and no
+U+FFFD is ever looked for: a model may write one, and then it is text.
 
 What follows from it: the deltas of any grouping of the ids join to the same text; that text is
-`table.join(ids).decode("utf-8", "replace")`; a delta never ends inside a character. The library's own decode differs for
-byte-fallback vocabularies, where it turns a whole run of byte tokens into U+FFFD if one byte of it is wrong, taking back
-characters that a stream has already sent.
+`table.join(ids).decode("utf-8", "replace")`; a delta never ends inside a character. The library's own decode differs
+for byte-fallback vocabularies, where it turns a whole run of byte tokens into U+FFFD if one byte of it is wrong,
+taking back characters that a stream has already sent.
 
 Cost: what an id does depends only on the unfinished bytes before it, so streams walk an automaton that they share and
 that grows as it is used: state and id give text and next state, one dictionary look-up a token.

@@ -2,15 +2,16 @@
 
 Most kinds are harmful wherever they stand. Zero-width characters and variation selectors are harmful only in a row, for
 alone they join emoji and letters; private-use characters only beyond a number; tag characters only outside a flag. The
-expression therefore finds *clusters* (a harmful character with its neighbours, or a row), and Python looks at these only.
+expression therefore finds *clusters* of characters that may be harmful, and Python judges these.
 """
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
-from degarble.tokenizer.sanitize_policy import Kind, Report, SanitizePolicy, SanitizeRejected
-from degarble.tokenizer.text_stage import TextStage
+from degarble.tokenizer.sanitize_policy import Kind, SanitizePolicy, SanitizeRejected
+from degarble.tokenizer.text_stage import Edit, Report, TextStage
 from degarble.tokenizer.utf8 import REPLACEMENT_CHAR
 
 BIDI = "\u202a-\u202e\u2066-\u2069"
@@ -23,9 +24,11 @@ VARIATION_SELECTORS = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
 BLACK_FLAG = "\U0001f3f4"
 MAX_FLAG_TAGS = 6
 """Subdivision flags spell a region of at most six letters and digits, then U+E007F."""
-_FLAG = f"{BLACK_FLAG}[\U000e0020-\U000e007e]{{1,{MAX_FLAG_TAGS}}}\U000e007f"
+_FLAG = re.compile(f"{BLACK_FLAG}[\U000e0020-\U000e007e]{{1,{MAX_FLAG_TAGS}}}\U000e007f")
 _OPEN_FLAG = re.compile(f"{BLACK_FLAG}[\U000e0020-\U000e007e]{{0,{MAX_FLAG_TAGS}}}\\Z")
-_ASCII_CONTROLS = frozenset(map(chr, (*range(32), 127)))
+_ABOVE_BMP = re.compile("[\U00010000-\U0010ffff](-[\U00010000-\U0010ffff])?")
+_ASTRAL = "\U0001fffe\U0001ffff\U0002fffe\U0002ffff\U0003fffe-\U0010ffff"
+"""All that may be harmful above U+FFFF, in few ranges: `re` has a bitmap for characters below, and a list for these."""
 
 
 class HarmfulCharacters(TextStage):
@@ -36,17 +39,8 @@ class HarmfulCharacters(TextStage):
         self._policy = policy
         self._num_private_use = 0
         self._row = ""  # group of the row (zero_width or variation) that reaches the end of what was taken
-        classes = _classes(policy)
-        always = "".join(classes[name] for name in classes if name not in _ROWS)
-        rows = "".join(classes[name] for name in classes if name in _ROWS)
-        near = f"[{rows}]*+" if rows else ""
-        row = f"|[{rows}]{{2,}}" if rows else ""
-        flag = f"{_FLAG}|" if Kind.HIDDEN.name in classes else ""
-        self._has_flags = bool(flag)
-        self._clusters = re.compile(f"(?P<flag>{flag[:-1] or '(?!)'})|{near}[{always}][{always}{rows}]*{row}")
-        self._goes_on = re.compile(f"[{always}{rows}]+")
-        self._runs = re.compile("|".join(f"(?P<{name}>[{members}]+)" for name, members in classes.items()))
-        self._ascii = re.compile(f"[{always}]")
+        self._clusters, self._runs = _patterns(policy)
+        self._has_flags = policy.hidden != "keep"
 
     def _num_to_hold(self, text: str) -> int:
         if not self._has_flags or text.isascii():
@@ -55,27 +49,41 @@ class HarmfulCharacters(TextStage):
         return len(text) - flag.start() if flag else 0
 
     def _work(self, text: str) -> str:
-        if text.isascii() and not self._row and not self._ascii.search(text):
-            return text
-        edits: list[tuple[int, int, str, str]] = []
+        edits: list[Edit] = []
         end = 0
-        if self._row and (cluster := self._goes_on.match(text)):
-            end = self._judge(cluster[0], 0, edits)
+        for cluster in self._clusters.finditer(text):
+            start = cluster.start()
+            if start > end:
+                self._row = ""
+            end = cluster.end()
+            if start and text[start - 1] == BLACK_FLAG and self._has_flags and (flag := _FLAG.match(text, start - 1)):
+                start = flag.end()
+            if not self._is_harmless(text[start:end]):
+                self._judge(text, start, end, edits)
         if end < len(text):
             self._row = ""
-            for found in self._clusters.finditer(text, end):
-                self._row = ""
-                end = found.end()
-                if found.lastgroup != "flag":
-                    self._judge(found[0], found.start(), edits)
-            if end < len(text):
-                last = self._runs.match(text[-1])
-                self._row = last.lastgroup or "" if last and last.lastgroup in _ROWS else ""
         return self._edit(text, edits) if edits else text
 
-    def _judge(self, cluster: str, start: int, edits: list[tuple[int, int, str, str]]) -> int:
-        """Note what has to change in one cluster; returns its end."""
-        for run in self._runs.finditer(cluster):
+    def _is_harmless(self, cluster: str) -> bool:
+        """The common case, seen at a glance: a joiner, or a selector and a joiner, once each."""
+        if len(cluster) > MAX_GLANCE:
+            return False
+        row = self._row
+        for char in cluster:
+            group = _ROW_OF.get(char)
+            if group is None or group == row:
+                return False
+            row = group
+        self._row = row
+        return True
+
+    def _judge(self, text: str, start: int, end: int, edits: list[Edit]) -> None:
+        """Note what has to change in one cluster."""
+        done = start
+        for run in self._runs.finditer(text, start, end):
+            if run.start() > done:
+                self._row = ""
+            done = run.end()
             group = str(run.lastgroup)
             kind = _KINDS[group]
             keep = self._num_kept(group, len(run[0]))
@@ -84,8 +92,9 @@ class HarmfulCharacters(TextStage):
             elif keep or self._policy.action(kind) == "replace":
                 self._row = ""
             if keep < len(run[0]):
-                edits.append(self._edit_of(kind, run[0][keep:], start + run.start() + keep))
-        return start + len(cluster)
+                edits.append(self._edit_of(kind, run[0][keep:], run.start() + keep))
+        if done < end:
+            self._row = ""
 
     def _num_kept(self, group: str, length: int) -> int:
         """How many characters at the start of a run may stay."""
@@ -97,15 +106,29 @@ class HarmfulCharacters(TextStage):
         self._num_private_use += keep
         return keep
 
-    def _edit_of(self, kind: Kind, found: str, start: int) -> tuple[int, int, str, str]:
+    def _edit_of(self, kind: Kind, found: str, start: int) -> Edit:
         action = self._policy.action(kind)
         if action == "reject":
             raise SanitizeRejected(kind, self._taken + start, found)
-        return start, start + len(found), REPLACEMENT_CHAR * len(found) if action == "replace" else "", kind
+        return start, start + len(found), REPLACEMENT_CHAR * len(found) if action == "replace" else "", kind.value
 
 
+MAX_GLANCE = 4
+_ROW_OF = {
+    **dict.fromkeys("\u180e\u200b\u200c\u200d\u2060\u2061\u2062\u2063\u2064\ufeff", "ZERO_WIDTH"),
+    **{chr(code): "VARIATION" for code in range(0xFE00, 0xFE10)},
+}
 _ROWS = ("ZERO_WIDTH", "VARIATION")
 _KINDS = {**{kind.name: kind for kind in Kind}, "VARIATION": Kind.HIDDEN}
+
+
+@lru_cache(maxsize=32)
+def _patterns(policy: SanitizePolicy) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """What may be harmful, found fast; and runs of one kind within that."""
+    classes = _classes(policy)
+    suspects = _ABOVE_BMP.sub("", "".join(classes.values())) + _ASTRAL
+    runs = "|".join(f"(?P<{name}>[{members}]+)" for name, members in classes.items())
+    return re.compile(f"[{suspects}][{suspects}]*"), re.compile(runs or "(?!)")
 
 
 def _classes(policy: SanitizePolicy) -> dict[str, str]:

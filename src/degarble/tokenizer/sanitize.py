@@ -2,25 +2,25 @@
 
     text ──► surrogate pairs ──► harmful characters ──► at most 30 marks ──► NFC ──► special-token text ──► text
 
-The order matters. Characters are dropped before normalisation, since a mark may then meet a letter; special tokens are
-looked for after it, since U+212A, the Kelvin sign, becomes a K. Chunked and whole give the same text and the same report,
-and a second pass changes nothing.
+The order matters. Characters are dropped before normalisation, since a mark may then meet a letter; special tokens
+are looked for after it, since U+212A, the Kelvin sign, becomes a K. Chunked and whole give the same text and the same
+report, and a second pass changes nothing.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from degarble.errors import UsageError
 from degarble.tokenizer.composed_form import ComposedForm, MarkLimit
 from degarble.tokenizer.harmful_characters import HarmfulCharacters
-from degarble.tokenizer.sanitize_policy import Kind, Report, SanitizePolicy, SanitizeRejected
-from degarble.tokenizer.special_texts import SpecialText, SpecialTextFinder, SpecialTexts
+from degarble.tokenizer.sanitize_policy import Kind, SanitizePolicy, SanitizeRejected
+from degarble.tokenizer.special_texts import SpecialText, SpecialTexts, finder_of
 from degarble.tokenizer.surrogates import SurrogatePairs
-from degarble.tokenizer.text_stage import TextStage
+from degarble.tokenizer.text_stage import Edit, Report, TextStage
 
 MAX_CHANGES = 1000
 """Changes that are listed; all are counted."""
@@ -58,13 +58,12 @@ class TokenSanitizer:
         controls = "".join(re.escape(chr(code)) for code in (*range(32), 127) if chr(code) not in kept)
         drops = controls and self.policy.control != "keep"
         self._ascii_control = re.compile(f"[{controls}]" if drops else "(?!)")
-        self._specials = SpecialTextFinder(self.policy.special_tokens) if self.policy.special_tokens else None
+        self._specials = finder_of(self.policy.special_tokens) if self.policy.special_tokens else None
 
     def sanitize(self, text: str) -> Sanitized:
         """Clean one text. Raises SanitizeRejected if the policy refuses it."""
-        if text.isascii() and not self._ascii_control.search(text):
-            if self._specials is None or not self._specials.find(text, len(text)):
-                return Sanitized(text=text)
+        if text.isascii() and not self._ascii_control.search(text) and not self._has_special(text):
+            return Sanitized(text=text)
         stream = self.stream()
         out = stream.finish(text)
         return Sanitized(
@@ -73,6 +72,9 @@ class TokenSanitizer:
             counts=dict(stream.counts),
             special_texts=tuple(stream.special_texts),
         )
+
+    def _has_special(self, text: str) -> bool:
+        return self._specials is not None and next(self._specials.find(text, len(text)), None) is not None
 
     def stream(self) -> SanitizerStream:
         """Start one text that arrives in chunks."""
@@ -145,11 +147,12 @@ class SanitizerStream:
         """For the stage that is added next: its positions go back through all stages before it."""
         before = len(self._stages)
 
-        def report(kind: str, start: int, end: int, old: str, new: str) -> None:
-            self.counts[kind] += 1
-            if len(self._changes) < MAX_CHANGES:
-                last = self._origin(end - 1, before) + 1 if end > start else self._origin(end, before)
-                self._changes.append(Change(str(kind), self._origin(start, before), last, old, new))
+        def report(text: str, taken: int, edits: Sequence[Edit]) -> None:
+            self.counts.update([kind for _, _, _, kind in edits])
+            for start, end, new, kind in edits[: MAX_CHANGES - len(self._changes)]:
+                first = self._origin(taken + start, before)
+                last = self._origin(taken + end - 1, before) + 1
+                self._changes.append(Change(kind, first, last, text[start:end], new))
 
         return report
 
@@ -171,4 +174,13 @@ def sanitize(text: str, policy: SanitizePolicy | None = None) -> Sanitized:
     return TokenSanitizer(policy).sanitize(text)
 
 
-__all__ = ["Change", "Kind", "SanitizePolicy", "SanitizeRejected", "Sanitized", "SanitizerStream", "TokenSanitizer", "sanitize"]
+__all__ = [
+    "Change",
+    "Kind",
+    "SanitizePolicy",
+    "SanitizeRejected",
+    "Sanitized",
+    "SanitizerStream",
+    "TokenSanitizer",
+    "sanitize",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, get_args
@@ -10,8 +10,6 @@ from typing import Literal, get_args
 from degarble.errors import DegarbleError, UsageError
 
 Action = Literal["keep", "normalise", "drop", "replace", "reject"]
-Report = Callable[[str, int, int, str, str], None]
-"""Kind, start and end in the text that a stage was given, what stood there, what stands there now."""
 
 
 class Kind(StrEnum):
@@ -22,7 +20,7 @@ class Kind(StrEnum):
     CONTROL = "control"
     """C0, DEL and C1 control characters, except those of `keep_controls`."""
     BIDI = "bidi"
-    """Embeddings, overrides and isolates that show text in another order than it is read. Marks (U+200E, U+200F) stay."""
+    """Embeddings, overrides and isolates that show text in another order than it has. Marks (U+200E, U+200F) stay."""
     SURROGATE = "surrogate"
     """Halves of UTF-16 pairs: a whole pair becomes its character, a lone half cannot be encoded."""
     NONCHARACTER = "noncharacter"
@@ -89,11 +87,17 @@ class SanitizePolicy:
         """`normalise` (the default), `drop` (removes, rewrites nothing), `replace` (U+FFFD), `reject` (raises)."""
         if name not in PRESETS:
             raise UsageError(f"policy {name!r}: one of {', '.join(PRESETS)}")
-        actions: dict[str, Action] = {kind.value.replace("-", "_"): PRESETS[name] for kind in _HARMFUL}
+        action = PRESETS[name]
         return cls(
-            **actions,  # type: ignore[arg-type]
-            nfc={"drop": "keep", "reject": "reject"}.get(name, "normalise"),  # type: ignore[arg-type]
-            special_token=PRESETS[name] if name in ("replace", "reject") else "keep",
+            nfc="keep" if name == "drop" else "reject" if name == "reject" else "normalise",
+            control=action,
+            bidi=action,
+            surrogate=action,
+            noncharacter=action,
+            private_use=action,
+            zero_width=action,
+            hidden=action,
+            special_token="keep" if action == "drop" else action,
             keep_controls=keep_controls,
             max_private_use=max_private_use,
             special_tokens=special_tokens,

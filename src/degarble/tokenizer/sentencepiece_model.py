@@ -1,7 +1,7 @@
 """`tokenizer.model` of sentencepiece, through its own library (extra `sentencepiece`).
 
-The library's habits at the start of a text are asked for by decoding two pieces, not guessed: it drops one leading U+2581
-where a dummy prefix was added, all of them where extra spaces are removed. The unknown token prints ` ⁇ `.
+The library's habits at the start of a text are asked for by decoding two pieces, not guessed: it drops one leading
+U+2581 where a dummy prefix was added, all of them where extra spaces are removed. The unknown token prints ` ⁇ `.
 """
 
 from __future__ import annotations

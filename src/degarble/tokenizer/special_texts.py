@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
-from degarble.tokenizer.sanitize_policy import Kind, Report, SanitizePolicy, SanitizeRejected
-from degarble.tokenizer.text_stage import TextStage
+from degarble.tokenizer.sanitize_policy import Kind, SanitizePolicy, SanitizeRejected
+from degarble.tokenizer.text_stage import Report, TextStage
 from degarble.tokenizer.utf8 import REPLACEMENT_CHAR
 
 
@@ -31,20 +32,17 @@ class SpecialTextFinder:
         openings = sorted({token[:2] for token in self.tokens}, key=len, reverse=True)
         self._opening = re.compile("|".join(map(re.escape, openings)) or "(?!)")
 
-    def find(self, text: str, before: int) -> list[tuple[int, int]]:
-        """Matches that start before a position, apart from each other; each start and end."""
-        found: list[tuple[int, int]] = []
-        at = 0
+    def find(self, text: str, before: int, start: int = 0) -> Iterator[tuple[int, int]]:
+        """Matches that begin in [start, before), apart from each other; each start and end."""
+        at = start
         while (opening := self._opening.search(text, at)) and opening.start() < before:
-            start = opening.start()
-            room = len(text) - start
-            end = next(
-                (start + n for n in self._lengths if n <= room and text[start : start + n] in self.tokens), None
-            )
-            if end is not None:
-                found.append((start, end))
-            at = start + 1 if end is None else end
-        return found
+            first = opening.start()
+            room = len(text) - first
+            fits = (n for n in self._lengths if n <= room and text[first : first + n] in self.tokens)
+            length = next(fits, 0)
+            if length:
+                yield first, first + length
+            at = first + max(length, 1)
 
     def num_held(self, text: str) -> int:
         """Characters at the end that may be the beginning of a token."""
@@ -56,19 +54,25 @@ class SpecialTextFinder:
         return 0
 
 
+@lru_cache(maxsize=32)
+def finder_of(tokens: tuple[str, ...]) -> SpecialTextFinder:
+    """One finder for all texts of a policy."""
+    return SpecialTextFinder(tokens)
+
+
 class SpecialTexts(TextStage):
     """Reports, replaces or rejects them."""
 
     def __init__(self, policy: SanitizePolicy, report: Report) -> None:
         super().__init__(report)
-        self._finder = SpecialTextFinder(policy.special_tokens)
+        self._finder = finder_of(policy.special_tokens)
         self._action = policy.special_token
         self.found: list[SpecialText] = []
 
     def _advance(self, text: str, *, final: bool) -> str:
         """A match may begin before what has to wait and end inside it; it is certain all the same."""
         cut = len(text) if final else len(text) - self._finder.num_held(text)
-        found = self._finder.find(text, cut)
+        found = list(self._finder.find(text, cut))
         cut = max(cut, found[-1][1] if found else 0)
         self._held = text[cut:]
         out = self._mark(text[:cut], found)
@@ -82,11 +86,11 @@ class SpecialTexts(TextStage):
         if self._action == "reject":
             start, end = found[0]
             raise SanitizeRejected(Kind.SPECIAL_TOKEN, self._taken + start, text[start:end])
+        kind = Kind.SPECIAL_TOKEN.value
         if self._action == "replace":
-            return self._edit(text, [(start, end, REPLACEMENT_CHAR, Kind.SPECIAL_TOKEN) for start, end in found])
-        for start, end in found:
-            self.found.append(SpecialText(self._given + start, self._given + end, text[start:end]))
-            self._report(Kind.SPECIAL_TOKEN, self._taken + start, self._taken + end, text[start:end], text[start:end])
+            return self._edit(text, [(start, end, REPLACEMENT_CHAR, kind) for start, end in found])
+        self.found += [SpecialText(self._given + start, self._given + end, text[start:end]) for start, end in found]
+        self._report(text, self._taken, [(start, end, text[start:end], kind) for start, end in found])
         return text
 
     def _num_to_hold(self, text: str) -> int:

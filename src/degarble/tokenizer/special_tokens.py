@@ -43,7 +43,7 @@ KEEP = SpecialTokenPolicy(hide_special=False)
 
 
 def read_declared(source: Source) -> Mapping[str, Mapping[str, str]]:
-    """File -> role -> token, as the files beside the tokenizer declare them. Unreadable files are other rules' matter."""
+    """File -> role -> token, as the files beside the tokenizer say. Unreadable files are left to other rules."""
     declared: dict[str, Mapping[str, str]] = {}
     for file in DECLARING_FILES:
         if file in source.files():

@@ -1,8 +1,9 @@
 """Stop strings in a stream: held back exactly while they may still come, never printed in part.
 
-A delta may end inside a stop string, so text that could be its beginning has to wait: the longest end of the text so far
-that is a proper beginning of some stop string, and nothing more. Where several could match, the one that is complete
-first wins, and of those that end together the longest; so the result does not depend on how the text was cut.
+A delta may end inside a stop string, so text that could be its beginning has to wait: the longest end of the text so
+far that is a proper beginning of some stop string, and nothing more. Where several could match, the one that is
+complete first wins, and of those that end together the longest; so the result does not depend on how the text was
+cut.
 """
 
 from __future__ import annotations

@@ -20,7 +20,9 @@ class SurrogatePairs(TextStage):
         try:
             text.encode()
         except UnicodeEncodeError:
-            return self._edit(text, [(m.start(), m.end(), join_pair(m[0]), Kind.SURROGATE) for m in _PAIR.finditer(text)])
+            return self._edit(
+                text, [(m.start(), m.end(), join_pair(m[0]), Kind.SURROGATE.value) for m in _PAIR.finditer(text)]
+            )
         return text
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
+from collections.abc import Callable, Sequence
 
-from degarble.tokenizer.sanitize_policy import Report
+Edit = tuple[int, int, str, str]
+"""Start and end in the text, what stands there now, and the kind of fault. Half-open, in code points."""
+Report = Callable[[str, int, Sequence[Edit]], None]
+"""Text before the edits, its position in all that the stage was given, and the edits."""
 
 MAX_REMEMBERED_SHIFTS = 4096
 
@@ -57,22 +61,18 @@ class TextStage(ABC):
             del self._given_at[1:-MAX_REMEMBERED_SHIFTS]
             del self._taken_at[1:-MAX_REMEMBERED_SHIFTS]
 
-    def _shift(self, given: int, taken: int) -> None:
-        """From here on, output position `given` belongs to input position `taken` (both within the current text)."""
-        self._given_at.append(self._given + given)
-        self._taken_at.append(self._taken + taken)
-
-    def _edit(self, text: str, edits: list[tuple[int, int, str, str]]) -> str:
-        """Apply edits (start, end, new text, kind), in order and apart from each other, and report them."""
+    def _edit(self, text: str, edits: Sequence[Edit]) -> str:
+        """Apply edits, in order and apart from each other, and report them."""
         parts: list[str] = []
-        done = given = 0
-        for start, end, new, kind in edits:
+        done, given = 0, self._given
+        for start, end, new, _ in edits:
             parts += (text[done:start], new)
             given += start - done + len(new)
-            self._shift(given, end)
-            self._report(kind, self._taken + start, self._taken + end, text[start:end], new)
+            self._given_at.append(given)
+            self._taken_at.append(self._taken + end)
             done = end
         parts.append(text[done:])
+        self._report(text, self._taken, edits)
         return "".join(parts)
 
     @abstractmethod

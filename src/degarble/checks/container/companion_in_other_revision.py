@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import islice
 
 from degarble.architectures.canonical import text_prefix
 from degarble.evidence.modules import Modules
@@ -84,10 +85,15 @@ def _odd_ones(values: Mapping[str, str]) -> list[tuple[str, str, str]]:
     return [(file, value, usual) for file, value in values.items() if value != usual]
 
 
+MAX_NAMES = 64
+"""A shard spells all its layers alike; the first names tell."""
+
+
 def _style(names: Mapping[str, object]) -> str | None:
     """How this shard spells `model.`; None if it holds no decoder layer."""
-    model = text_prefix(names).model
-    return model if any(name.startswith(model + "layers.") for name in names) else None
+    first = list(islice(names, MAX_NAMES))
+    model = text_prefix(first).model
+    return model if any(name.startswith(model + "layers.") for name in first) else None
 
 
 def _dtypes(modules: Modules, files: list[str]) -> Iterator[Finding]:

@@ -44,8 +44,8 @@ def repack_truncates(modules: Modules, module_profiles: Mapping[str, ModuleProfi
 
     Sixteen codes become {-8, 0, 7}; only the sign is left. Counted from 0 as files store them that is {0, 8, 15}, and
     {0, 7, 8} if the result was stored as two's complement. Other images: every second code (`w << 1`), every fourth
-    (`w << 2`), both clipped or cut off. Between 8 Ki and 128 Ki codes of each module are sampled. Healthy: 860 modules
-    of 4 bits (18 checkpoints) use 15 or 16 of 16 codes, 65 modules of 8 bits at least 239 of 256; none was flagged.
+    (`w << 2`), both clipped or cut off. Between 8 Ki and 128 Ki codes of each module are sampled. Healthy: 876 modules
+    of 4 bits (17 checkpoints) use 15 or 16 of 16 codes, 52 modules of 8 bits at least 239 of 256; none was flagged.
     A second part counts zero points of 0 at up to 4 bits, as information: a repack that stores "zero minus one" makes
     15 of them, or borrows from the neighbour.
 
@@ -55,15 +55,17 @@ def repack_truncates(modules: Modules, module_profiles: Mapping[str, ModuleProfi
     shifted back); the clip must come before a shift, never after it.
 
     ## What you will see
-    Token soup from the first token on if all modules are hit. One module: fluent text that loses the thread, and a
-    perplexity several times too high. Zeros in sums where the kernel did it at run time: the file is then healthy, and
-    `degarble verify-repack` on the function is the way to find it.
+    SmolLM2-135M, rounded to 4 bits in groups of 64 (perplexity 28.8 on 512 tokens of a licence): the classic in all
+    210 linears 2.9e8 and a run of replacement characters; in one layer 1.6e6 and word soup; in one down_proj 45 to 75,
+    in one k_proj 35, both with fluent text that still answers "Paris" or nearly so. Every second code in all linears:
+    3.4e7. Where a kernel does it at run time the file is healthy: run `degarble verify-repack` on its function.
 
     ## How to tell it from its look-alikes
     Honest ternary weights also use three codes, but a third to a half of them are zero: where the median share of
     zeros is above 0.35, this is a warning and a hint (healthy modules: at most 0.31). Weights of FP4 or of fewer bits
-    that were quantised again have gaps too, at other codes. One code throughout is WGT204, one half of the range empty WGT210,
-    wrapped ends WGT211. Zero points of 0 are legal: only a conversion to the "minus one" convention can hurt them.
+    that were quantised again have gaps too, at other codes. One code throughout is WGT204, one half of the range
+    empty WGT210, wrapped ends WGT211. Zero points of 0 are legal: only a conversion to the "minus one" convention can
+    hurt them.
 
     ## How to confirm
     Print the distinct codes of the module with any reader of the format. Run the converter's own packing function

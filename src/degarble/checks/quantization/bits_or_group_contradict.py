@@ -27,7 +27,7 @@ CORRECT_CONFIG = Fix(id="correct-quantization-config", safe=True)
 WRITE_OVERRIDE = Fix(id="write-module-override", safe=False)
 
 
-@check("QNT104", symptom_of=("CKP101", "CKP105", "QNT103"))
+@check("QNT104", symptom_of=("CKP101", "CKP105"))
 def bits_or_group_contradict(disputes: Sequence[Dispute]) -> Iterator[Finding]:
     """The quantisation config and the stored shapes name different bit widths, group sizes or packings.
 

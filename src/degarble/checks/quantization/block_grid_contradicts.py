@@ -13,7 +13,7 @@ CORRECT_CONFIG = Fix(id="correct-quantization-config", safe=True)
 FETCH_SCALES = Fix(id="fetch-tensor", safe=False)
 
 
-@check("QNT105", symptom_of=("CKP101", "CKP105", "QNT103"))
+@check("QNT105", symptom_of=("CKP101", "CKP105"))
 def block_grid_contradicts(disputes: Sequence[Dispute]) -> Iterator[Finding]:
     """The grid of block scales has not the shape that the declared block size gives.
 

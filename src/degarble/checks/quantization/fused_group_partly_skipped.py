@@ -17,7 +17,6 @@ EXPLAINED_BY = (
     "CFG110",
     "QNT101",
     "QNT102",
-    "QNT103",
     "QNT109",
     "QNT111",
     "QNT120",
@@ -29,7 +28,7 @@ UNFUSED_METHODS = frozenset({"bitsandbytes", "quanto", "torchao", "mlx", "exl2",
 
 @check(
     "QNT108",
-    symptom_of=("CKP102", "CKP105", "CFG104", "CFG110", "QNT101", "QNT102", "QNT103", "QNT109", "QNT111", "QNT120"),
+    symptom_of=("CKP102", "CKP105", "CFG104", "CFG110", "QNT101", "QNT102", "QNT109", "QNT111", "QNT120"),
 )
 def fused_group_partly_skipped(
     fused_groups: Sequence[FusedGroup], is_gguf: bool, skips: Skips | None = None

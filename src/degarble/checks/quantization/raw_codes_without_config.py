@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from degarble.checkpoint.json_file import JsonFile
 from degarble.evidence.declaration import quantization_objects
@@ -76,7 +75,7 @@ def raw_codes_without_config(
     yield _beside_sidecar(coded, configs[0]) if configs else _undeclared(coded, "config.json" in json_files)
 
 
-@check("QNT103", symptom_of=CONTAINER_CAUSES)
+@check("QNT103", symptom_of=(*CONTAINER_CAUSES, "CFG110"))
 def raw_codes_outside_config(modules: Modules, declared_forms: DeclaredForms) -> Iterator[Finding]:
     """Codes in modules that no rule of an existing config speaks of, and that no list skips."""
     declaration = declared_forms.declaration
@@ -144,7 +143,7 @@ def _beside_sidecar(coded: list[Class], sidecar: str) -> Finding:
     """Its readers exist, so this names one example and explains nothing else."""
     example = coded[0][0]
     return Finding(
-        location=replace(_place(example), file=sidecar, key=None),
+        location=Location(file=sidecar),
         message=f"{_number(coded)} modules hold codes, such as {_described(example)}, and their config is in "
         f"{sidecar}, which loaders that read config.json alone never open: they see raw codes",
         severity=Severity.WARNING,

@@ -17,7 +17,7 @@ REPACK = Fix(id="repack-zero-points", safe=True)
 FETCH = Fix(id="fetch-tensor", safe=False)
 
 
-@check("QNT116", symptom_of=("CKP101", "CKP105", "QNT101", "QNT103", "QNT104", "QNT105"))
+@check("QNT116", symptom_of=("CKP101", "CKP105", "QNT101", "QNT104", "QNT105"))
 def zero_point_shape(disputes: Sequence[Dispute]) -> Iterator[Finding]:
     """Zero points are not packed, oriented or typed as their format demands.
 

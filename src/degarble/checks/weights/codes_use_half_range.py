@@ -15,7 +15,7 @@ from degarble.registry import Level, check
 MAX_SHARE = 0.98
 MIN_BITS_OF_TAIL = 3
 TAIL_SHARE = 8
-"""An eighth of the codes or more, unused at one end, is a tail: symmetric tools leave out one code, never two of 16."""
+"""More than an eighth of the codes, unused at one end, is a tail: symmetric tools leave out one code of 16."""
 REACHED = 0.5
 """Share of groups that must reach the other end before an unused tail says anything."""
 EXPLAINED_BY = ("WGT204", "WGT208", "WGT209", *DAMAGED_FILE, *WRONG_READING)
@@ -30,7 +30,7 @@ def codes_use_half_range(
     ## What it looks for
     The share of codes in the upper half of the range: 0.47 to 0.63 in 1,336 healthy tensors. Reported below 0.02 and
     above 0.98; planted faults have 0 or 1 (2,352 of 2,352 found, no healthy tensor). In schemes of 3 bits and more a
-    warning, where two codes of sixteen at one end never occur although the groups reach the other end.
+    warning, where three codes of sixteen at one end never occur although the groups reach the other end.
 
     ## Why output turns to garbage
     Somewhere in the export, unsigned codes 0 to 15 were taken for signed ones and clamped to 7, or signed ones to 0.
@@ -78,7 +78,7 @@ def _tail(stats: CodeStats) -> str | None:
     used = [code for code, count in enumerate(stats.histogram) if count]
     low, high = used[0], len(stats.histogram) - 1 - used[-1]
     unused = max(low, high)
-    if unused * TAIL_SHARE < len(stats.histogram) or min(low, high) * TAIL_SHARE >= len(stats.histogram):
+    if unused * TAIL_SHARE <= len(stats.histogram) or min(low, high) * TAIL_SHARE > len(stats.histogram):
         return None
     return ("lower" if low > high else "upper") if stats.extremes > REACHED else None
 
@@ -105,7 +105,7 @@ def _tail_finding(module: StoredModule, stats: CodeStats, tail: str) -> Finding:
         f"and the {tail} end is never reached",
         severity=Severity.WARNING,
         measured={"lowest": used[0], "highest": used[-1]},
-        bound={"unused_max": len(stats.histogram) // TAIL_SHARE - 1},
+        bound={"unused_max": len(stats.histogram) // TAIL_SHARE},
         fix=Fix(id="requantize-module", safe=False),
         fold=f"{tail} tail",
     )

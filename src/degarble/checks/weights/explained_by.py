@@ -5,5 +5,5 @@ from __future__ import annotations
 DAMAGED_FILE = ("CKP101", "CKP105", "CKP106", "CKP108")
 """The bytes are not those that were written."""
 
-WRONG_READING = ("CFG102", "QNT103", "QNT104", "QNT105", "QNT116")
+WRONG_READING = ("CFG102", "QNT104", "QNT105", "QNT116")
 """Codes and scales are read with the wrong width, group, grid or shape."""

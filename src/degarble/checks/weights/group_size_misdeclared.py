@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,26 +31,31 @@ class Verdict:
 
     module: StoredModule
     codes: WideCodes
+    actual: int | None
+    """The size in which its codes were quantised; None if no size fits."""
 
     @property
     def is_repeated(self) -> bool:
         """Whether finer groups only repeat the scales of the real ones: decoded weights are right."""
-        actual = self.codes.actual_size
-        return actual is not None and self.codes.repeats * self.codes.size >= actual
+        return self.actual is not None and self.codes.repeats * self.codes.size >= self.actual
 
     @property
     def text(self) -> str:
         """What was found, in words."""
-        size, actual = self.codes.size, self.codes.actual_size
+        size, actual = self.codes.size, self.actual
         rho = f"{self.codes.rho_by_size.get(size, 0.0):.2f} of the groups that chance would leave miss both ends"
         if actual is None:
-            return f"groups of {size} reach the ends of the range no more often than chance ({rho}), and no other size "\
+            return (
+                f"groups of {size} reach the ends of the range no more often than chance ({rho}), and no other size "
                 "does: the inputs are not in the order in which they were grouped"
+            )
         if actual > size:
             return f"stored in groups of {size}, but the codes were quantised in groups of {actual} ({rho} at {size})"
-        found = self.codes.rho_by_size[actual]
-        return f"stored in groups of {size}, but groups of {actual} already reach the ends of the range ({found:.2f} of "\
-            f"what chance would leave do not, expected above {self.codes.bound}): codes were quantised in groups of {actual}"
+        return (
+            f"stored in groups of {size}, but groups of {actual} already reach the ends of the range "
+            f"({self.codes.rho_by_size.get(actual, 0.0):.2f} of what chance would leave do not, expected above "
+            f"{self.codes.bound}): the codes were quantised in groups of {actual}"
+        )
 
 
 @check("WGT208", confidence=Confidence.LIKELY, level=Level.CONTENT, symptom_of=EXPLAINED_BY)
@@ -79,7 +85,8 @@ def group_size_misdeclared(
 
     ## How to tell it from its look-alikes
     Where finer groups only repeat the scales of the real ones, weights are decoded rightly: a warning, since the file
-    is larger and other kernels are chosen. Tools that never use the last code of a symmetric range are judged by the
+    is larger and other kernels are chosen. GGUF
+    blocks are left out. Tools that never use the last code of a symmetric range are judged by the
     codes they do use. At 8 bits nothing is said. A config that contradicts the shapes is QNT104.
 
     ## How to confirm
@@ -98,16 +105,17 @@ def group_size_misdeclared(
         if name in modules and profile.codes is not None and _is_judged(modules[name], profile.codes)
     ]
     found = [
-        Verdict(module, wide)
+        (module, wide)
         for module, stats in judged
         if _is_suspicious(stats) and (wide := second_look.codes(module)) is not None and _is_wrong(wide)
     ]
-    yield from _findings(found, len(judged), declaration)
+    yield from _findings(_verdicts(found), len(judged), declaration)
 
 
 def _is_judged(module: StoredModule, stats: CodeStats) -> bool:
+    """GGUF blocks carry their scale with them, and llama.cpp searches for one that need not reach an end."""
     shape = module.form.shape
-    is_grouped = shape is not None and group_size(module) < shape[-1] or stats.rho_half is not None
+    is_grouped = shape is not None and group_size(module) <= shape[-1] and module.form.format != "gguf"
     return stats.num_bits <= MAX_BITS and stats.num_groups >= MIN_GROUPS and is_grouped
 
 
@@ -123,18 +131,24 @@ def _is_wrong(wide: WideCodes) -> bool:
     rho, actual = wide.rho_by_size.get(wide.size), wide.actual_size
     if actual is None or actual > wide.size:
         return rho is not None and rho > wide.bound
-    if actual == wide.size or rho is None and actual * 2 != wide.size:
+    if actual == wide.size or (rho is None and actual * 2 != wide.size):
         return False
     correlation = wide.stats.correlation
     return not wide.zero_spread or correlation is None or correlation < LOW_CORRELATION
 
 
+def _verdicts(found: Sequence[tuple[StoredModule, WideCodes]]) -> list[Verdict]:
+    """Rows of few groups leave the size of one module open: then the others' decides, if most have one."""
+    sizes = Counter(wide.actual_size for _, wide in found if wide.actual_size is not None)
+    usual = sizes.most_common(1)[0][0] if sizes.total() * 2 >= len(found) > 1 else None
+    return [Verdict(module, wide, usual or (wide.actual_size if sizes.total() * 2 >= len(found) else None)) for module, wide in found]
+
+
 def _findings(found: Sequence[Verdict], judged: int, declaration: Declaration | None) -> Iterator[Finding]:
-    sized = [one for one in found if one.codes.actual_size is not None]
+    sized = sum(one.actual is not None for one in found)
     for one in found:
-        size = one.codes.actual_size
-        place = one.module.place("scale" if size is not None else "payload")
-        if size is not None and declaration is not None and is_in_config(len(sized), judged, declaration):
+        place = one.module.place("scale" if one.actual is not None else "payload")
+        if one.actual is not None and declaration is not None and is_in_config(sized, judged, declaration):
             place = config_place(declaration, one.module, "group_size", "scale")
         yield Finding(
             location=place,
@@ -142,10 +156,10 @@ def _findings(found: Sequence[Verdict], judged: int, declaration: Declaration | 
             severity=Severity.WARNING if one.is_repeated else None,
             measured={
                 "rho": round(one.codes.rho_by_size.get(one.codes.size, 0.0), 3),
-                "actual_group_size": size,
+                "actual_group_size": one.actual,
                 "group_size": one.codes.size,
             },
             bound={"rho_max": one.codes.bound},
             fix=Fix(id="write-group-size" if one.is_repeated else "regroup-scales", safe=one.is_repeated),
-            fold=f"groups of {size}" if size is not None else "order lost",
+            fold=f"groups of {one.actual}" if one.actual is not None else "order lost",
         )

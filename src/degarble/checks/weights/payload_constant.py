@@ -15,7 +15,7 @@ from degarble.formats.agreement import shape_of
 from degarble.formats.interface import StoredModule
 from degarble.profile.module_profile import ModuleProfile
 from degarble.profile.tensor_profile import TensorProfile
-from degarble.registry import check
+from degarble.registry import Level, check
 
 JUDGED = ("linear", "router", "embedding", "head")
 MIN_VALUES = 64
@@ -24,7 +24,7 @@ ADAPTERS = ("lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B")
 """An adapter starts with zeros on one side."""
 
 
-@check("WGT204", symptom_of=("WGT201", "WGT202", *DAMAGED_FILE, *WRONG_READING))
+@check("WGT204", level=Level.CONTENT, symptom_of=("WGT201", "WGT202", *DAMAGED_FILE, *WRONG_READING))
 def payload_constant(
     modules: Modules,
     profiles: Mapping[str, TensorProfile],

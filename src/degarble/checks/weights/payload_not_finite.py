@@ -11,10 +11,10 @@ from degarble.finding import Finding, Fix
 from degarble.formats.gguf_types import GGML_TYPE_BY_NAME
 from degarble.formats.interface import StoredModule
 from degarble.profile.tensor_profile import TensorProfile
-from degarble.registry import check
+from degarble.registry import Level, check
 
 
-@check("WGT203", symptom_of=("WGT201", *DAMAGED_FILE))
+@check("WGT203", level=Level.CONTENT, symptom_of=("WGT201", *DAMAGED_FILE))
 def payload_not_finite(modules: Modules, profiles: Mapping[str, TensorProfile]) -> Iterator[Finding]:
     """A stored weight is NaN or infinite.
 

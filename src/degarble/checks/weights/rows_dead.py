@@ -13,7 +13,7 @@ from degarble.evidence.modules import Modules
 from degarble.finding import Confidence, Finding, Fix, Severity
 from degarble.formats.interface import StoredModule
 from degarble.profile.tensor_profile import TensorProfile
-from degarble.registry import check
+from degarble.registry import Level, check
 
 MANY_ROWS = 8
 MANY_SHARE = 0.02
@@ -22,7 +22,7 @@ JUDGED = ("linear", "router")
 EXPLAINED_BY = ("WGT201", "WGT202", "WGT204", *DAMAGED_FILE, *WRONG_READING)
 
 
-@check("WGT205", symptom_of=EXPLAINED_BY)
+@check("WGT205", level=Level.CONTENT, symptom_of=EXPLAINED_BY)
 def rows_dead(modules: Modules, dead_outputs: Mapping[str, DeadOutputs]) -> Iterator[Finding]:
     """Some outputs of a linear are zero for every input: their rows hold nothing but zeros.
 
@@ -101,7 +101,7 @@ def _finding(module: StoredModule, found: DeadOutputs, excess: int, expected: in
     )
 
 
-@check("WGT205", confidence=Confidence.LIKELY, symptom_of=EXPLAINED_BY)
+@check("WGT205", level=Level.CONTENT, confidence=Confidence.LIKELY, symptom_of=EXPLAINED_BY)
 def bytes_repeated(
     modules: Modules, profiles: Mapping[str, TensorProfile], dead_outputs: Mapping[str, DeadOutputs]
 ) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from degarble.formats.e8m0 import NAN
 from degarble.formats.interface import PAYLOAD, StoredModule
 from degarble.profile.module_profile import ModuleProfile
 from degarble.profile.tensor_profile import TensorProfile
-from degarble.registry import check
+from degarble.registry import Level, check
 
 NAN_BYTES = {"F8_E4M3": "0x7F or 0xFF", "F8_E4M3FNUZ": "0x80", "F8_E8M0": "0xFF", "U8": "0xFF"}
 """How a NaN looks in dtypes of one byte."""
@@ -22,7 +22,7 @@ NO_SCALES = frozenset({PAYLOAD, "bias"})
 """Parts that hold weights: WGT203 judges those."""
 
 
-@check("WGT201", symptom_of=(*DAMAGED_FILE, *WRONG_READING))
+@check("WGT201", level=Level.CONTENT, symptom_of=(*DAMAGED_FILE, *WRONG_READING))
 def scale_not_finite(
     modules: Modules,
     profiles: Mapping[str, TensorProfile],

@@ -17,7 +17,7 @@ from degarble.formats.gguf_types import GGML_TYPE_BY_NAME
 from degarble.formats.interface import PAYLOAD, StoredModule
 from degarble.profile.module_profile import ModuleProfile
 from degarble.profile.tensor_profile import TensorProfile
-from degarble.registry import check
+from degarble.registry import Level, check
 
 NOTHING = 2.0**-126
 """Below the smallest normal fp32 number a scale is zero to every kernel; E8M0's byte 0 is 2 ** -127."""
@@ -42,7 +42,7 @@ class Lost:
     """The codes reach their extremes, and other groups of the same outputs have ordinary scales."""
 
 
-@check("WGT202", symptom_of=("WGT201", *DAMAGED_FILE, *WRONG_READING))
+@check("WGT202", level=Level.CONTENT, symptom_of=("WGT201", *DAMAGED_FILE, *WRONG_READING))
 def scale_zero_or_underflowed(
     modules: Modules, profiles: Mapping[str, TensorProfile], module_profiles: Mapping[str, ModuleProfile]
 ) -> Iterator[Finding]:

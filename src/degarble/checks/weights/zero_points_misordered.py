@@ -85,5 +85,5 @@ def _finding(module: StoredModule, stats: CodeStats) -> Finding:
         measured={"correlation": round(stats.correlation or 0.0, 3), "groups": stats.num_groups},
         bound={"correlation_min": MIN_CORRELATION},
         fix=Fix(id="reorder-zero-points", safe=False),
-        fold=f"zero points of {module.template.rpartition('.')[2]}",
+        fold="zero points",
     )

@@ -1,0 +1,184 @@
+"""WGT217: norm weights that contradict their convention or their peers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from degarble.architectures.interface import Architecture
+from degarble.checks.weights.explained_by import DAMAGED_FILE
+from degarble.evidence.layer_series import LayerSeries, deviations, layer_series, with_peers
+from degarble.evidence.modules import Modules
+from degarble.finding import Confidence, Finding, Fix, Severity
+from degarble.formats.interface import StoredModule
+from degarble.profile.tensor_profile import TensorProfile
+from degarble.registry import Level, check
+
+MIN_COUNT = 16
+NEGATIVE_SHARE = 0.9
+ZERO_SHARE = 0.02
+MANY_ZEROS = 0.1
+NATS = 1.0
+"""Natural logarithm of the factor to the median of the other layers, and to both neighbours."""
+HEAD_NORMS = ("q_norm", "k_norm", "q_a_layernorm", "kv_a_layernorm", "q_layernorm", "k_layernorm")
+"""Norms inside attention jump from layer to layer in healthy models: no peers."""
+EXPLAINED_BY = ("WGT203", *DAMAGED_FILE)
+RESTORE = Fix(id="restore-module", safe=False)
+
+
+@check("WGT217", level=Level.CONTENT, confidence=Confidence.LIKELY, symptom_of=EXPLAINED_BY)
+def norm_weights_implausible(
+    modules: Modules, profiles: Mapping[str, TensorProfile], architecture: Architecture | None = None
+) -> Iterator[Finding]:
+    """The weights of a norm cannot be right: all zero, nearly all negative, or far from the same norm in other layers.
+
+    ## What it looks for
+    Norms of the text model, all bytes. Where norms multiply by w: all zero is an error, zeros at 10 % of the places too
+    (2 %: warning), and more than 90 % negative values mean that 1 was subtracted once too often (healthy 0 to 47 %; 60
+    of 60 found, 0 of 60 false). Norms that multiply by 1 + w are not judged by sign. From four layers on, a norm whose
+    rms differs by more than a factor of e from the median of the other layers and from its neighbours is an error
+    (healthy without layer 0: up to 2.2; 58 of 58 found, 0 of 58 false, two trained models). Layer 0 is left out: it is
+    healthy at a factor of 8.
+
+    ## Why output turns to garbage
+    A norm scales every activation behind it. Whether the file holds w or 1 + w is a convention of the family; a
+    converter that adds or subtracts the 1 twice, or folds scales into one norm only, changes every layer.
+
+    ## What you will see
+    Token soup or empty answers at once: 1 added twice gives a perplexity of 2e10, a fold on a 1 + w norm 24,560.
+
+    ## How to tell it from its look-alikes
+    Means of healthy norms run from 0 to 1.8, and layer 0 has almost half its values below zero, so neither mean nor
+    "about 1" says anything. All ones (or zeros under 1 + w) are untrained norms: information. A 1 added in every layer
+    cannot be told from healthy values, nor can a factor of 16 in layer 0.
+
+    ## How to confirm
+    Compare with the source model's norm: the difference is exactly 1, or a constant factor.
+
+    ## How to repair it
+    Copy the norms from the source model; norms are never quantised, so that is exact. Adding 1 back is exact only if the
+    file was written in fp32. Not safe unattended.
+
+    ## References
+    ml-explore/mlx-lm#1442, ml-explore/mlx-lm#1198, vllm-project/llm-compressor#2102, Blaizzy/mlx-vlm#2041
+    """
+    adds_one = architecture is not None and architecture.norm_convention == "1+w"
+    for module in modules.values():
+        payload = module.payload
+        profile = profiles.get(payload.name) if payload is not None else None
+        if module.kind == "norm" and profile is not None and profile.count >= MIN_COUNT and not profile.nonfinite:
+            yield from _alone(module, profile, adds_one)
+
+
+def _alone(module: StoredModule, profile: TensorProfile, adds_one: bool) -> Iterator[Finding]:
+    """What one norm tells without its peers."""
+    counts = profile.counts
+    zeros = profile.count if profile.is_zero else counts.zeros if counts is not None else 0
+    negatives = counts.negatives if counts is not None else 0
+    if profile.constant is not None or profile.is_zero:
+        is_dead = profile.is_zero and not adds_one
+        yield _constant(module, profile, is_dead)
+    elif not adds_one and zeros > ZERO_SHARE * profile.count:
+        yield _finding(
+            module,
+            f"{zeros} of {profile.count} values are zero: those channels are switched off",
+            {"zero_share": zeros / profile.count},
+            {"zero_share_max": ZERO_SHARE},
+            Severity.ERROR if zeros > MANY_ZEROS * profile.count else Severity.WARNING,
+        )
+    elif not adds_one and negatives > NEGATIVE_SHARE * profile.count:
+        yield _finding(
+            module,
+            f"{negatives} of {profile.count} values are negative, their mean is {profile.mean or 0:.3g}: this family "
+            "multiplies by the stored value, so 1 was subtracted once too often",
+            {"negative_share": negatives / profile.count, "mean": profile.mean or 0.0},
+            {"negative_share_max": NEGATIVE_SHARE},
+            None,
+            "negative",
+        )
+
+
+def _constant(module: StoredModule, profile: TensorProfile, is_dead: bool) -> Finding:
+    if is_dead:
+        text = "all values are zero: the norm's output is zero for every token"
+        return _finding(module, text, {"absmax": 0.0}, {"absmax_min": 0.0}, Severity.ERROR, "zero")
+    return _finding(
+        module,
+        f"all values are {profile.absmax or 0:.4g}: a norm that was never trained",
+        {"absmax": profile.absmax or 0.0},
+        {"distinct_min": 2},
+        Severity.INFO,
+        "constant",
+    )
+
+
+def _finding(
+    module: StoredModule,
+    text: str,
+    measured: Mapping[str, float],
+    bound: Mapping[str, float],
+    severity: Severity | None,
+    fold: str = "zeros",
+) -> Finding:
+    return Finding(
+        location=module.place(),
+        message=f"{module.any_part.name}: {text}",
+        severity=severity,
+        confidence=Confidence.PROVEN if fold in ("zero", "constant") else None,
+        measured={key: round(value, 4) for key, value in measured.items()},
+        bound=dict(bound),
+        fold=fold,
+        fix=RESTORE if severity is not Severity.INFO else None,
+    )
+
+
+@check("WGT217", level=Level.CONTENT, confidence=Confidence.LIKELY, symptom_of=EXPLAINED_BY)
+def norm_differs_from_peers(
+    modules: Modules, profiles: Mapping[str, TensorProfile], architecture: Architecture | None = None
+) -> Iterator[Finding]:
+    """A norm far from the same norm in other layers."""
+    adds_one = architecture is not None and architecture.norm_convention == "1+w"
+    is_mtp = frozenset(architecture.mtp_layers) if architecture is not None else frozenset[int]()
+    series = layer_series(modules, lambda m: m.kind == "norm" and m.name.rpartition(".")[2] not in HEAD_NORMS)
+    for one in with_peers(list(series), "norms"):
+        sizes = _log_gains(one, profiles, adds_one, is_mtp)
+        away = deviations(sizes) if len(sizes) >= 4 else {}
+        for layer, distance in away.items():
+            if layer > 0 and abs(distance) > NATS and _leaves_neighbours(sizes, layer, distance):
+                yield _away(one.by_layer[layer], distance, adds_one)
+
+
+def _log_gains(
+    series: LayerSeries, profiles: Mapping[str, TensorProfile], adds_one: bool, is_mtp: frozenset[int]
+) -> dict[int, float]:
+    """Layer -> log rms of what the norm multiplies by."""
+    sizes: dict[int, float] = {}
+    for layer, module in series.by_layer.items():
+        profile = profiles.get(module.payload.name) if module.payload is not None else None
+        if profile is None or profile.rms is None or profile.mean is None or profile.nonfinite or layer in is_mtp:
+            continue
+        square = profile.rms**2 + (2 * profile.mean + 1 if adds_one else 0)
+        if square > 0 and math.isfinite(square):
+            sizes[layer] = math.log(square) / 2
+    return sizes
+
+
+def _leaves_neighbours(sizes: Mapping[int, float], layer: int, distance: float) -> bool:
+    """Whether the jump is there on both sides, so that a trend over the layers is none."""
+    layers = sorted(sizes)
+    at = layers.index(layer)
+    near = [sizes[layers[other]] for other in (at - 1, at + 1) if 0 <= other < len(layers)]
+    return all((sizes[layer] - other) * math.copysign(1, distance) > NATS for other in near)
+
+
+def _away(module: StoredModule, distance: float, adds_one: bool) -> Finding:
+    return Finding(
+        location=module.place(),
+        message=f"{module.any_part.name}: its gain is {math.exp(abs(distance)):.3g} times "
+        f"{'larger' if distance > 0 else 'smaller'} than the median of the same norm in other layers",
+        severity=Severity.WARNING if adds_one else None,
+        measured={"log_ratio": round(distance, 3)},
+        bound={"log_ratio_max": NATS},
+        fold="peers",
+        fix=RESTORE,
+    )
