@@ -78,10 +78,14 @@ def line(form: str, size: int, best: dict[str, Timing]) -> str:
     """One row of the table."""
     sha, profiles = best["sha256"], best["profiles"]
     check = [best["content"][n] - best["header"][n] for n in (0, 1)]
-    return (
-        f"| {form} | {size / 1e9:.2f} | {sha[0]:.2f} | {profiles[0]:.2f} ({profiles[1]:.2f}) | {profiles[0] / sha[0]:.2f} "
-        f"| {check[0]:.2f} ({check[1]:.2f}) | {check[0] / sha[0]:.2f} | {profiles[2]:.0f} / {best['content'][2]:.0f} |"
-    )
+    cells = [
+        form,
+        f"{size / 1e9:.2f}",
+        f"{sha[0]:.2f} ({sha[1]:.2f})",
+        *(text for one in (profiles, check) for text in (f"{one[0]:.2f} ({one[1]:.2f})", f"{one[0] / sha[0]:.2f}")),
+        f"{profiles[2]:.0f} / {best['content'][2]:.0f}",
+    ]
+    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -93,7 +97,7 @@ def main() -> None:
     parser.add_argument("--real", type=Path, help="a folder with a real model, SmolLM2-135M, to take values from")
     parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()))
     options = parser.parse_args()
-    print("| form | GB | sha256 s | profiles s (cpu) | ratio | check s (cpu) | ratio | peak MB |")
+    print("| form | GB | sha256 s (cpu) | profiles s (cpu) | ratio | check s (cpu) | ratio | peak MB |")
     print("|---|---|---|---|---|---|---|---|")
     for form in options.forms:
         folder = Path(tempfile.mkdtemp(prefix="degarble-content-", dir=options.scratch)) / form

@@ -17,13 +17,14 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from tests.real.conftest import model_path
+
 from degarble.api import check_source
 from degarble.checkpoint.shard_edit import GgufEdit
 from degarble.checkpoint.workspace import Workspace
 from degarble.evidence import Evidence, Settings
 from degarble.report.interface import Report
 from degarble.target import open_target
-from tests.real.conftest import model_path
 
 LAYER = "model.layers.12."
 NOBODY = "nobody"
@@ -98,7 +99,9 @@ def shrink_tokenizer(case: Case) -> None:
     """h17: a tokenizer of 40,000 entries."""
     model = case.work.json("tokenizer.json")["model"]
     model["vocab"] = {name: i for name, i in model["vocab"].items() if i < 40_000}
-    model["merges"] = [m for m in model["merges"] if "".join(m if isinstance(m, list) else m.split(" ")) in model["vocab"]]
+    model["merges"] = [
+        m for m in model["merges"] if "".join(m if isinstance(m, list) else m.split(" ")) in model["vocab"]
+    ]
 
 
 def set_d(value: float) -> Callable[[np.ndarray], None]:

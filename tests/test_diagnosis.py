@@ -95,7 +95,9 @@ def test_a_cycle_of_edges_still_leaves_a_cause() -> None:
 
 
 rule_names = st.sampled_from(["QNT101", "CKP103", "CFG104", "CKP102"])
-places = st.fixed_dictionaries({}, optional={"module": st.sampled_from("abc"), "layer": st.integers(0, 2), "file": st.sampled_from("xy")})
+places = st.fixed_dictionaries(
+    {}, optional={"module": st.sampled_from("abc"), "layer": st.integers(0, 2), "file": st.sampled_from("xy")}
+)
 
 
 @given(st.lists(st.tuples(rule_names, places, st.sampled_from(Severity)), max_size=12))

@@ -77,4 +77,3 @@ def test_edges_have_no_cycle() -> None:
 
         for rule in rules():
             visit(rule, ())
-

@@ -33,7 +33,13 @@ def rule(identity: str, function: object, **facts: object) -> Rule:
     )
     check = replace(check, **facts)  # type: ignore[arg-type]
     return Rule(
-        id=identity, name="made-up", summary="Made up.", page="Made up.", severity=check.severity, level=check.level, checks=(check,)
+        id=identity,
+        name="made-up",
+        summary="Made up.",
+        page="Made up.",
+        severity=check.severity,
+        level=check.level,
+        checks=(check,),
     )
 
 

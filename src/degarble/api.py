@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
 from degarble.checkpoint.interface import Source
 from degarble.diagnosis import diagnose
 from degarble.errors import DegarbleError, TargetError, UsageError
 from degarble.evidence import Evidence, Settings
+from degarble.executor import Progress
 from degarble.registry import Level, rules
 from degarble.report.interface import Report, Target
+from degarble.report.profile import profile_of
 from degarble.runner import Outcome, run, select
 from degarble.target import open_target
 
@@ -27,16 +30,32 @@ def check(
     select_rules: Sequence[str] = (),
     ignore_rules: Sequence[str] = (),
     known_issues: str | None = None,
+    sample: bool = False,
+    exhaustive: bool = False,
+    cache: str | None = None,
+    profile: bool = False,
+    progress: Progress | None = None,
 ) -> Report:
     """Check a checkpoint: a folder, a `.safetensors` or `.gguf` file, or `hf:org/name[@revision]`.
 
     `level` is `header` or `content`; None means content, and header for a hub repository, whose tensors would all have
     to be fetched. `reference` is a healthy copy to compare with. `engine` is a name with an optional version, `vllm@0.11.0`.
+    `sample` reads only a part of every large tensor (the report is partial then), `exhaustive` makes statistics of all
+    values instead of a sample, `cache` is a folder that keeps profiles between runs, `profile` puts the numbers behind
+    the value rules into the report.
     Never raises for what is wrong with the target: that is in the report. Raises UsageError for a call that makes no
     sense (unknown rule, unknown level or engine).
     """
     default = "header" if path_is_hub(target) else "content"
-    settings = _settings(level or default, engine, tensor_parallel, expert_parallel, dtype, known_issues)
+    if sample and exhaustive:
+        raise UsageError("--sample and --exhaustive exclude each other")
+    settings = replace(
+        _settings(level or default, engine, tensor_parallel, expert_parallel, dtype, known_issues),
+        sample=sample,
+        exhaustive=exhaustive,
+        cache=cache,
+        progress=progress,
+    )
     chosen = select(select_rules, ignore_rules, rules())
     path = os.fspath(target)
     try:
@@ -44,7 +63,7 @@ def check(
         healthy = None if reference is None else Evidence(open_target(reference), settings)
     except TargetError as error:
         return Report(target=Target(path=path, kind="unknown"), failure=str(error))
-    return check_source(source, settings, healthy, [rule.id for rule in chosen])
+    return check_source(source, settings, healthy, [rule.id for rule in chosen], profile=profile)
 
 
 def path_is_hub(target: str | os.PathLike[str]) -> bool:
@@ -57,6 +76,8 @@ def check_source(
     settings: Settings | None = None,
     reference: Evidence | None = None,
     chosen: Sequence[str] | None = None,
+    *,
+    profile: bool = False,
 ) -> Report:
     """Check an opened source; what `check`, the tests and `fix` share."""
     evidence = Evidence(source, settings or Settings(), reference)
@@ -76,6 +97,7 @@ def check_source(
         causes=diagnosis.causes,
         results=tuple(results),
         unjudged=dict(evidence.coverage.unjudged),
+        profile=profile_of(evidence) if profile else None,
         failure=None if ran or any(r.outcome is Outcome.CRASHED for r in results) else "nothing could be checked",
     )
 

@@ -78,9 +78,7 @@ def _in_order(selected: Sequence[Rule]) -> list[Rule]:
     return list(order.values())
 
 
-def _run_rule(
-    rule: Rule, evidence: Evidence, results: Mapping[str, RuleResult], settings: Settings
-) -> RuleResult:
+def _run_rule(rule: Rule, evidence: Evidence, results: Mapping[str, RuleResult], settings: Settings) -> RuleResult:
     """A rule with several checks is `ok` if one of them ran and none found anything."""
     findings: list[Finding] = []
     reasons: list[str] = []
@@ -98,9 +96,7 @@ def _run_rule(
             except Exception as error:
                 log.debug("%s crashed\n%s", rule.id, traceback.format_exc())
                 crash = f"{type(error).__name__}: {error} ({_where(error)})"
-                return RuleResult(
-                    rule=rule.id, outcome=Outcome.CRASHED, reason=crash, findings=tuple(fold(findings))
-                )
+                return RuleResult(rule=rule.id, outcome=Outcome.CRASHED, reason=crash, findings=tuple(fold(findings)))
         if reason is not None and reason not in reasons:
             reasons.append(reason)
     if findings:

@@ -44,9 +44,7 @@ def gptq_parts(
 
 def awq_parts(out: int, columns: int, group: int = 32, seed: int = 0) -> dict[str, Array]:
     """AWQ GEMM."""
-    codes, scales, zeros = quantize(
-        random_weight(out, columns, seed), 4, size_of(group, columns), symmetric=False
-    )
+    codes, scales, zeros = quantize(random_weight(out, columns, seed), 4, size_of(group, columns), symmetric=False)
     return {
         "qweight": awq.pack(codes.T),
         "qzeros": awq.pack(zeros.T),

@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from degarble.formats.affine import MIN_SCALE, dequantize, group_of, quantize
 
 
-@given(
-    st.integers(2, 8), st.integers(1, 40), st.integers(1, 48), st.booleans(), st.integers(0, 2**32 - 1)
-)
+@given(st.integers(2, 8), st.integers(1, 40), st.integers(1, 48), st.booleans(), st.integers(0, 2**32 - 1))
 def test_every_weight_is_within_half_a_step(bits: int, columns: int, group: int, symmetric: bool, seed: int) -> None:
     """Asymmetric zeros are rounded, which shifts a group by up to half a step more at its ends."""
     weight = np.random.default_rng(seed).normal(size=(3, columns)).astype(np.float32)

@@ -15,9 +15,7 @@ NV = Scheme(
     group_size=16, activations="local",
 )  # fmt: skip
 MX = Scheme(method="compressed-tensors", type="float", num_bits=4, strategy="group", group_size=32)
-MODELOPT = Scheme(
-    method="modelopt", type="float", num_bits=4, strategy="group", group_size=16, activations="static"
-)
+MODELOPT = Scheme(method="modelopt", type="float", num_bits=4, strategy="group", group_size=16, activations="static")
 QUARK = Scheme(method="quark", type="float", num_bits=4, group_size=32)
 PACKED = ("U8", (64, 48))
 E4M3 = ("F8_E4M3", (64, 6))

@@ -110,9 +110,7 @@ def test_what_cannot_be_written_is_refused() -> None:
         module.replace(input_scale=np.ones(1))
     with pytest.raises(ValueError, match="does not fit"):
         module.replace(scales=np.ones((3, 1), np.float32))
-    half = module_of(
-        {"weight": np.ones((2, 4), ml_dtypes.float8_e4m3fn), "weight_scale": np.ones((2, 1), np.float16)}
-    )
+    half = module_of({"weight": np.ones((2, 4), ml_dtypes.float8_e4m3fn), "weight_scale": np.ones((2, 1), np.float16)})
     with pytest.raises(ValueError, match="too large"):
         half.replace(scales=np.full((2, 1), 1e9, np.float32))
     assert np.isnan(rewritten(half, scales=np.full((2, 1), np.nan, np.float32)).dequantize()).all()

@@ -15,9 +15,7 @@ def declare(**raw: object) -> Declaration:
     return BitsandbytesMethod().declare(raw, file="config.json", key="quantization_config")
 
 
-@pytest.mark.parametrize(
-    ("name", "label"), [("bitsandbytes-nf4", "nf4"), ("bitsandbytes-nf4-dq", "nf4-nested")]
-)
+@pytest.mark.parametrize(("name", "label"), [("bitsandbytes-nf4", "nf4"), ("bitsandbytes-nf4-dq", "nf4-nested")])
 def test_golden(golden: Path, name: str, label: str) -> None:
     raw = json.loads((golden / name / "config.json").read_bytes())["quantization_config"]
     found = declare(**raw)

@@ -42,9 +42,7 @@ JSON = st.recursive(
     st.one_of(
         st.none(), st.booleans(), st.integers(-2, 2**70), st.floats(), st.sampled_from(["int", "Linear", "re:(a", "x"])
     ),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(KEYS), inner, max_size=5)
-    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(KEYS), inner, max_size=5)),
     max_leaves=25,
 )
 

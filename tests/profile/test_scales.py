@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from degarble.checkpoint.tensor_data import Array
+from degarble.profile.median import median
 from degarble.profile.scales import log2_bits, scale_stats, two_way_residual
 from degarble.profile.swizzle import swizzle_deviations, swizzled, unswizzled
 
@@ -80,3 +81,10 @@ def test_tiles() -> None:
     assert swizzle_deviations(scales[:100]) is None
     noise = np.exp2(np.random.default_rng(1).normal(size=(256, 16)))
     assert abs(swizzle_deviations(noise) or 0) < 4
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8, 101])
+def test_median_is_numpys(count: int) -> None:
+    values = np.random.default_rng(count).normal(size=(7, count))
+    values[3, 0] = np.nan
+    assert np.array_equal(median(values), np.median(values, axis=1), equal_nan=True)

@@ -21,8 +21,8 @@ def added(token_id: int, content: str, *, special: bool) -> dict[str, Any]:
     return {"id": token_id, "content": content, "special": special, **flags}
 
 
-def byte_level() -> dict[str, Any]:
-    """All single bytes, some words, and pieces that begin or end inside characters."""
+def byte_level(*, hole: int = 0) -> dict[str, Any]:
+    """All single bytes, some words, pieces that begin or end inside characters; `hole` ids without a string."""
     pieces = [bytes([byte]) for byte in range(256)]
     pieces += [word.encode() for word in WORDS]
     for char in CUT_CHARACTERS:
@@ -36,7 +36,7 @@ def byte_level() -> dict[str, Any]:
         "added_tokens": [
             added(end, "<|end|>", special=True),
             added(end + 1, "<tool>", special=False),
-            added(end + 3, "<｜User｜>", special=False),
+            added(end + 2 + hole, "<｜User｜>", special=False),
         ],
         "normalizer": None,
         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},

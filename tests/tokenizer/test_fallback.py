@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from degarble.tokenizer.byte_table import ByteTable
 from degarble.tokenizer.fallback import FallbackPolicy, UndecodableIds, decode_with_fallback
 
-TABLE = ByteTable(
-    pieces=[*(bytes([byte]) for byte in range(256)), None, b" hidden", "\ufffd".encode()], strip=1
-)
+TABLE = ByteTable(pieces=[*(bytes([byte]) for byte in range(256)), None, b" hidden", "\ufffd".encode()], strip=1)
 BROKEN = [*b"a\xe4\xbd", 256, *b"\xff!"]
 
 

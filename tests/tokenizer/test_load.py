@@ -46,11 +46,30 @@ def test_an_id_given_twice_is_a_problem_and_the_first_counts(tmp_path: Path) -> 
     document = small.byte_level()
     document["model"]["vocab"]["zz"] = 65
     tokenizer = small.stored(tmp_path, document)
-    assert len(tokenizer.problems) == 1 and "id 65" in tokenizer.problems[0]
+    assert "id 65 is both 'A' and 'zz'" in tokenizer.problems[0]
     assert tokenizer.table.bytes_of(65) == b"A"
     document = small.byte_level()
     document["added_tokens"][0]["id"] = 65
     assert "id 65" in small.stored(tmp_path, document).problems[0]
+
+
+@pytest.mark.parametrize("token_id", [65, 350, 296])
+def test_an_added_id_that_the_library_ignores_is_a_problem(token_id: int, tmp_path: Path) -> None:
+    """The library counts added tokens itself; a file whose ids it cannot reach is read otherwise than it says."""
+    from tokenizers import Tokenizer as Library
+
+    document = small.byte_level()
+    token = document["added_tokens"][0]
+    true = token["id"]
+    token["id"] = token_id
+    assert Library.from_str(json.dumps(document)).token_to_id(token["content"]) == true
+    problems = small.stored(tmp_path, document).problems
+    assert any(f"has id {token_id}; the tokenizers library gives {true}" in problem for problem in problems)
+
+
+def test_a_hole_before_an_added_token_is_a_problem(tmp_path: Path) -> None:
+    assert small.stored(tmp_path, small.byte_level()).problems == ()
+    assert "tokenizers library gives" in small.stored(tmp_path, small.byte_level(hole=1)).problems[0]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,10 @@ def check(
     ] = None,
     level: Annotated[
         str | None,
-        typer.Option(help="header: headers and small files; content: values too (default, but header for hf:).", show_default=False),
+        typer.Option(
+            help="header: headers and small files; content: values too (default, but header for hf:).",
+            show_default=False,
+        ),
     ] = None,
     engine: Annotated[
         str | None, typer.Option(help="Judge for one engine: vllm, sglang, transformers … [@VERSION].")
@@ -31,17 +34,28 @@ def check(
     tp: Annotated[int | None, typer.Option("--tp", help="Tensor-parallel degree.")] = None,
     ep: Annotated[int | None, typer.Option("--ep", help="Expert-parallel degree.")] = None,
     dtype: Annotated[str | None, typer.Option(help="The dtype it is served in.")] = None,
-    select: Annotated[list[str] | None, typer.Option(help="Only these rules (id or prefix, comma or repeated).")] = None,
+    select: Annotated[
+        list[str] | None, typer.Option(help="Only these rules (id or prefix, comma or repeated).")
+    ] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="Not these rules.")] = None,
     known_issues: Annotated[str | None, typer.Option(help="A newer known-issues file.", metavar="FILE")] = None,
+    sample: Annotated[bool, typer.Option("--sample", help="A quick look at part of the values; says partial.")] = False,
+    exhaustive: Annotated[
+        bool, typer.Option("--exhaustive", help="Statistics of all values, not of a sample.")
+    ] = False,
+    cache: Annotated[str | None, typer.Option(help="Keep value profiles there between runs.", metavar="DIR")] = None,
+    profile: Annotated[bool, typer.Option("--profile", help="Put the value statistics into the JSON report.")] = False,
     fail_on: Annotated[str, typer.Option(help="error, warning, info or partial: what makes the status 1.")] = "error",
     format: Annotated[str, typer.Option("--format", help="Report format: text, json.")] = "text",
-    output: Annotated[str | None, typer.Option("--output", "-o", help="Write the report there.", metavar="FILE")] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="Write the report there.", metavar="FILE")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only causes, one line each.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also notes, skips and their reasons.")] = False,
 ) -> int:
     """Find what is wrong with a checkpoint, from its headers, small files and values, without a GPU."""
     from degarble import api
+    from degarble.cli.progress import terminal_progress
     from degarble.errors import UsageError
     from degarble.report.interface import FAIL_ON
     from degarble.report.writers import writer
@@ -61,6 +75,11 @@ def check(
         select_rules=_split(select),
         ignore_rules=_split(ignore),
         known_issues=known_issues,
+        sample=sample,
+        exhaustive=exhaustive,
+        cache=cache,
+        profile=profile,
+        progress=terminal_progress(quiet),
     )
     colour = output is None and sys.stdout.isatty()
     write_text(render(report, detail=-1 if quiet else int(verbose), colour=colour), output)

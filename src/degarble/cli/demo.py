@@ -35,5 +35,8 @@ def demo(
     say(render(shown.before, colour=colour))
     say(f"\n2. One fault is planted ({shown.fault}): {shown.summary}\n   at {shown.place.name()}\n\n")
     say("3. What degarble says:\n\n" + render(shown.after, colour=colour))
-    say("\n" + ("The planted fault is the first cause.\n" if shown.is_named else "The planted fault was NOT named first.\n"))
+    say(
+        "\n"
+        + ("The planted fault is the first cause.\n" if shown.is_named else "The planted fault was NOT named first.\n")
+    )
     return 0 if shown.is_named else 1

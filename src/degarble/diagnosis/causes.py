@@ -58,9 +58,7 @@ def diagnose(findings: Sequence[Finding], symptom_of: Mapping[str, frozenset[str
     }
     return Diagnosis(
         findings=tuple(named[number] for number in order),
-        causes=tuple(
-            Cause(finding=named[n], symptoms=tuple(named[c] for c in children.get(n, ()))) for n in causes
-        ),
+        causes=tuple(Cause(finding=named[n], symptoms=tuple(named[c] for c in children.get(n, ()))) for n in causes),
     )
 
 

@@ -50,9 +50,10 @@ def dead_outputs(modules: Modules, module_profiles: Mapping[str, ModuleProfile])
             if is_hidden:
                 try:
                     found[module.name] = _search(module)
-                except UNREADABLE:
                     continue
-            elif profile is not None:
+                except UNREADABLE:
+                    pass
+            if profile is not None:
                 found[module.name] = DeadOutputs(profile.dead_rows, profile.num_dead_rows, profile.num_outputs)
     return found
 
@@ -67,7 +68,9 @@ def _is_hidden(module: StoredModule) -> bool:
     if not module.form.is_quantized:
         return False
     outputs = module.format.axes.get(PAYLOAD, ((0, 0), None))[0]
-    return "codebook" in module.form.roles or module.form.format == "gguf" or outputs[1] != 1 or _has_zero_points(module)
+    return (
+        "codebook" in module.form.roles or module.form.format == "gguf" or outputs[1] != 1 or _has_zero_points(module)
+    )
 
 
 def _has_zero_points(module: StoredModule) -> bool:
@@ -78,7 +81,9 @@ def _search(module: StoredModule) -> DeadOutputs:
     outputs = num_outputs(module)
     candidates = np.flatnonzero(~_first_inputs(module).any(axis=1))
     some = candidates[:MAX_PROVEN].tolist()
-    dead = [row for row, values in zip(some, _whole_rows(module, some), strict=True) if not values.any()] if some else []
+    dead = (
+        [row for row, values in zip(some, _whole_rows(module, some), strict=True) if not values.any()] if some else []
+    )
     count = len(dead) + (len(candidates) - len(some)) * len(dead) // max(1, len(some))
     return DeadOutputs(tuple(dead), count, outputs)
 
@@ -86,7 +91,7 @@ def _search(module: StoredModule) -> DeadOutputs:
 def _first_inputs(module: StoredModule) -> Array:
     """[out, few] values, or codes less the code of zero."""
     inputs = shape_of(module)[-1]
-    if "codebook" in module.form.roles and not can_slice(module):
+    if "codebook" in module.form.roles:
         table = module.array("codebook").reshape(-1)
         packed = module.reader.raw(module.parts[module.form.roles[PAYLOAD]])
         few = packed.reshape(num_outputs(module), -1)[:, : FEW_INPUTS // 2]  # two codes a byte
@@ -94,11 +99,13 @@ def _first_inputs(module: StoredModule) -> Array:
     width = 32 if module.form.format == "gguf" else FEW_INPUTS
     if module.form.format == "gguf" and inputs % 256 == 0:
         width = 256
+    if inputs <= width:
+        return module.dequantize()
     return stack_inputs(module, [(0, min(width, inputs))]).dequantize()
 
 
 def _whole_rows(module: StoredModule, rows: Sequence[int]) -> Array:
-    if not can_slice(module):
+    if "codebook" in module.form.roles or not can_slice(module):
         return module.dequantize().reshape(num_outputs(module), -1)[list(rows)]
     step, total = quantum(module), num_outputs(module)
     blocks = sorted({row // step for row in rows})

@@ -29,9 +29,9 @@ def methods() -> dict[str, Method]:
     found: dict[str, Method] = {}
     for module in walk(package):
         for member in vars(module).values():
-            if isinstance(member, type) and issubclass(member, Method) and "names" in vars(member):
-                if member.__module__ == module.__name__:
-                    found |= dict.fromkeys(member.names, member())
+            is_method = isinstance(member, type) and issubclass(member, Method) and "names" in vars(member)
+            if is_method and member.__module__ == module.__name__:
+                found |= dict.fromkeys(member.names, member())
     return found
 
 

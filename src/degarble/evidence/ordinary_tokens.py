@@ -18,7 +18,9 @@ MAX_TOKENIZER_BYTES = 128 << 20
 GGUF_NORMAL = 1
 """`tokenizer.ggml.token_type`: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte."""
 
-RESERVED = re.compile(r"reserved|unused|extra[_-]?id|dummy|placeholder|\A<[^<>\s]{2,}>\Z|\A\[[a-z_]+\d*\]\Z", re.IGNORECASE)
+RESERVED = re.compile(
+    r"reserved|unused|extra[_-]?id|dummy|placeholder|\A<[^<>\s]{2,}>\Z|\A\[[a-z_]+\d*\]\Z", re.IGNORECASE
+)
 """Contents of tokens that no text produces: some GGUF files give control tokens the type of ordinary ones."""
 
 
@@ -107,8 +109,6 @@ def _contents_of(vocab: Any) -> dict[int, str]:
 
 
 @provides("ordinary_tokens")
-def ordinary_tokens(
-    source: Source, json_files: Mapping[str, JsonFile], gguf: GgufFile | None = None
-) -> OrdinaryTokens:
+def ordinary_tokens(source: Source, json_files: Mapping[str, JsonFile], gguf: GgufFile | None = None) -> OrdinaryTokens:
     """Which ids text can produce."""
     return OrdinaryTokens(source, json_files, gguf)

@@ -19,6 +19,7 @@ import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
 from degarble.errors import EvidenceMissing
+from degarble.evidence.block_look import BlockLook, deinterleaved, half_order_restores
 from degarble.evidence.modules import Modules
 from degarble.evidence.store import provides
 from degarble.formats.interface import PAYLOAD, StoredModule
@@ -87,7 +88,7 @@ class _Suspicion:
 
 
 @provides("pack_orders")
-def pack_orders(joint: Sequence[JointProfile], modules: Modules) -> PackOrders:
+def pack_orders(joint: Sequence[JointProfile], modules: Modules, block_look: BlockLook) -> PackOrders:
     """Judge every pair of every layer."""
     judged = [(profile, pair) for profile in joint for pair in profile.pairs]
     related = [one for one in judged if max(_bests(*one).values(), default=0.0) > RELATED or one[1].stored > RELATED]
@@ -99,7 +100,8 @@ def pack_orders(joint: Sequence[JointProfile], modules: Modules) -> PackOrders:
             f"rows of up_proj and columns of down_proj are unrelated (T = {top:.1f} at most, 1 by chance): untrained "
             "weights, whose packing order cannot be told"
         )
-    found = [suspicion for profile, pair in judged if (suspicion := _suspicion(profile, pair)) is not None]
+    suspicions = [one for profile, pair in judged if (one := _suspicion(profile, pair)) is not None]
+    found = [one for one in suspicions if not _is_explained(one, block_look)]
     return PackOrders(
         misorders=tuple(_resolved(found, modules)),
         num_blocks=len({id(profile) for profile, _ in related}),
@@ -132,6 +134,19 @@ def _suspicion(profile: JointProfile, pair: PairScore) -> _Suspicion | None:
     return _Suspicion(profile, pair, side, order, value) if is_sure else None
 
 
+def _is_explained(one: _Suspicion, block_look: BlockLook) -> bool:
+    """Whether rows in pairs instead of halves (WGT225) fit better than any order inside words."""
+    block = block_look.block(one.profile)
+    try:
+        if block is None:
+            return False
+        if one.pair.left == one.profile.modules.get("q"):
+            return max(restored for _, restored, _ in half_order_restores(block).values()) > one.restored
+        return {"gate", "up"} <= one.profile.modules.keys() and deinterleaved(block)[1] > one.restored
+    except UNREADABLE:
+        return False
+
+
 def _resolved(found: Sequence[_Suspicion], modules: Modules) -> Iterator[Misorder]:
     """One entry a module: two pairs may accuse the same one."""
     known: set[str] = set()
@@ -142,7 +157,11 @@ def _resolved(found: Sequence[_Suspicion], modules: Modules) -> Iterator[Misorde
             continue
         known.add(guilty)
         is_left = guilty == one.pair.left
-        side = "inputs" if (one.side == "channels") == (is_left or one.pair.left == one.profile.modules.get("q")) else "outputs"
+        side = (
+            "inputs"
+            if (one.side == "channels") == (is_left or one.pair.left == one.profile.modules.get("q"))
+            else "outputs"
+        )
         yield Misorder(
             module=modules[guilty],
             partner=one.pair.right if is_left else one.pair.left,
@@ -163,7 +182,11 @@ def _guilty(one: _Suspicion, modules: Modules, is_shared: bool) -> tuple[str, st
             return _by_channels(one, modules)
         return left, right
     module = modules.get(left)
-    if module is not None and module.form.is_quantized and (module.form.scheme is None or module.form.scheme.num_bits != 8):
+    if (
+        module is not None
+        and module.form.is_quantized
+        and (module.form.scheme is None or module.form.scheme.num_bits != 8)
+    ):
         is_left = packs_outputs(module) == (one.side == "neurons")
     else:
         is_left = not is_shared
@@ -190,7 +213,9 @@ def _anchors(one: _Suspicion, modules: Modules) -> list[str]:
     names = [one.profile.modules[part] for part in ("v",) if part in one.profile.modules]
     templates = {modules[name].template for name in (one.pair.left, one.pair.right)}
     layers = (one.profile.layer - 1, one.profile.layer + 1)
-    return names + [m.name for m in modules.values() if m.template in templates and m.layer in layers and m.expert is None]
+    return names + [
+        m.name for m in modules.values() if m.template in templates and m.layer in layers and m.expert is None
+    ]
 
 
 def _channel_rms(module: StoredModule) -> Array:

@@ -83,9 +83,7 @@ def _layers(groups: list[list[StoredModule]], by_layer: Mapping[int, list[Stored
             for later in rest:
                 hits[later, first] = hits.get((later, first), 0) + 1
     return {
-        later: first
-        for (later, first), count in hits.items()
-        if count == len(by_layer[later]) == len(by_layer[first])
+        later: first for (later, first), count in hits.items() if count == len(by_layer[later]) == len(by_layer[first])
     }
 
 

@@ -18,7 +18,9 @@ from degarble.evidence.store import Coverage, provides
 NUMBERED = re.compile(r"(?P<stem>.*?)-(?P<number>\d{5,6})-of-(?P<total>\d{5,6})\.(?P<suffix>safetensors|gguf)\Z")
 """`model-00003-of-00163.safetensors`."""
 
-ASIDE = re.compile(r"(consolidated|adapter_model|pytorch_lora|optimizer|training|tokenizer|rng_state)[^/]*\.safetensors\Z")
+ASIDE = re.compile(
+    r"(consolidated|adapter_model|pytorch_lora|optimizer|training|tokenizer|rng_state)[^/]*\.safetensors\Z"
+)
 """safetensors that are another form of the model, or not the model."""
 
 

@@ -45,7 +45,9 @@ def codes_spilled(patient: Patient) -> Location:
 
 def _suitable(patient: Patient) -> list[StoredModule]:
     """Modules that reach the top; symmetric ones need peers, and tools that never use an end show nothing."""
-    modules = [one for one in integer_modules(patient) if (one.form.scheme.num_bits if one.form.scheme else 0) in (3, 4)]
+    modules = [
+        one for one in integer_modules(patient) if (one.form.scheme.num_bits if one.form.scheme else 0) in (3, 4)
+    ]
     if len(modules) < MIN_PEERS or modules[0].form.format == "gguf":
         raise NotApplicable("too few modules to compare with")
     codes = modules[0].codes()
@@ -59,7 +61,9 @@ def _wrap(patient: Patient, modules: list[StoredModule]) -> None:
     for one in modules:
         top = top_code(one)
         change_codes(
-            patient, [one], lambda codes, top=top: np.where((codes == top) & (rng.random(codes.shape) < SHARE), 0, codes)  # type: ignore[misc]
+            patient,
+            [one],
+            lambda codes, top=top: np.where((codes == top) & (rng.random(codes.shape) < SHARE), 0, codes),  # type: ignore[misc]
         )
 
 

@@ -55,12 +55,18 @@ def _rows(module: StoredModule) -> Array:
 def _embedding(patient: Patient) -> tuple[StoredModule, list[int]]:
     """The embedding and the ids of ordinary tokens."""
     module = patient.pick(
-        patient.modules(lambda m: m.kind == "embedding" and m.form.format in ("plain", "gguf") and len(m.any_part.shape) == 2)
+        patient.modules(
+            lambda m: m.kind == "embedding" and m.form.format in ("plain", "gguf") and len(m.any_part.shape) == 2
+        )
     )
     tokens: OrdinaryTokens | None = patient.evidence.find("ordinary_tokens")
     config = patient.evidence.find("model_config")
     special = {value for key, value in (config.text.items() if config is not None else ()) if key.endswith("_token_id")}
-    ids = [row for row in range(module.any_part.shape[0]) if tokens is not None and tokens.is_ordinary(row) and row not in special]
+    ids = [
+        row
+        for row in range(module.any_part.shape[0])
+        if tokens is not None and tokens.is_ordinary(row) and row not in special
+    ]
     if not ids:
         raise NotApplicable("no tokenizer that says which ids are ordinary")
     return module, ids

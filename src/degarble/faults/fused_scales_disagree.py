@@ -47,7 +47,7 @@ def _rescale(patient: Patient, modules: list[StoredModule], ratio: float) -> Loc
             raise NotApplicable(f"{module.name} has no scale")
         sign = -1 if module.form.format == "modelopt_nvfp4" else 1
         scales: Array = float8.decode(codes.view("u1"), info.dtype) / ratio
-        total = module.array("global_scale") * ratio ** -sign
+        total = module.array("global_scale") * ratio**-sign
         write_parts(
             patient,
             module,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
+from degarble.checkpoint.tensor_data import Array
 from degarble.checks.weights.global_scale_reciprocal import DIVIDES
 from degarble.faults.interface import Patient, fault
 from degarble.faults.stored_values import edit_part
@@ -38,5 +37,9 @@ def _modules(patient: Patient, suitable: Callable[[StoredModule], bool] = lambda
 
 def _invert(patient: Patient, modules: list[StoredModule]) -> Location:
     for module in modules:
-        edit_part(patient, module, "global_scale", lambda array: np.divide(1, array, out=array))
+        edit_part(patient, module, "global_scale", _invert_in_place)
     return modules[0].place("global_scale")
+
+
+def _invert_in_place(array: Array) -> None:
+    array[...] = 1 / array

@@ -22,7 +22,9 @@ def group_underflows_in_half(patient: Patient) -> Location:
         patient.modules(lambda m: is_linear(m) and m.form.format == "plain" and m.any_part.dtype in WIDE)
     )
     row = patient.rng.randrange(module.any_part.shape[0])
-    edit_part(patient, module, PAYLOAD, lambda array: np.multiply(array[row], 2.0**-40, out=array[row], casting="unsafe"))
+    edit_part(
+        patient, module, PAYLOAD, lambda array: np.multiply(array[row], 2.0**-40, out=array[row], casting="unsafe")
+    )
     return replace(module.place(), row=row)
 
 
@@ -30,11 +32,13 @@ def group_underflows_in_half(patient: Patient) -> Location:
 def group_scale_underflows_in_half(patient: Patient) -> Location:
     """Multiply one group scale of an integer weight, stored in bf16 or fp32, by 2 ** -30."""
     modules = patient.modules(
-        lambda m: is_linear(m)
-        and (part := m.part("scale")) is not None
-        and part.dtype in WIDE
-        and m.form.scheme is not None
-        and m.form.scheme.type == "int"
+        lambda m: (
+            is_linear(m)
+            and (part := m.part("scale")) is not None
+            and part.dtype in WIDE
+            and m.form.scheme is not None
+            and m.form.scheme.type == "int"
+        )
     )
     module = patient.pick(modules)
     grid = ScaleGrid(module)

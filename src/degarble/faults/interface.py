@@ -73,7 +73,12 @@ class Fault:
         """The options that `degarble check` needs to see it, ready to paste; '' if none."""
         given = self.settings
         engine = f"{given.engine}@{given.engine_version}" if given.engine_version else given.engine
-        pairs = (("--engine", engine), ("--tp", given.tensor_parallel), ("--ep", given.expert_parallel), ("--dtype", given.dtype))
+        pairs = (
+            ("--engine", engine),
+            ("--tp", given.tensor_parallel),
+            ("--ep", given.expert_parallel),
+            ("--dtype", given.dtype),
+        )
         words = [f"{option} {value}" for option, value in pairs if value is not None]
         return " ".join([*words, *(["--reference HEALTHY"] if self.needs_reference else [])])
 

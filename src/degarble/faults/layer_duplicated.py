@@ -37,7 +37,12 @@ def module_duplicated(patient: Patient) -> Location:
     pairs = [
         (module, linears[other])
         for name, module in linears.items()
-        for left, right in (("gate_proj", "up_proj"), ("k_proj", "v_proj"), ("ffn_gate", "ffn_up"), ("attn_k", "attn_v"))
+        for left, right in (
+            ("gate_proj", "up_proj"),
+            ("k_proj", "v_proj"),
+            ("ffn_gate", "ffn_up"),
+            ("attn_k", "attn_v"),
+        )
         if name.endswith(left) and (other := name.removesuffix(left) + right) in linears
     ]
     source, target = patient.pick(pair for pair in pairs if _fits(*pair))
@@ -63,12 +68,16 @@ def expert_duplicated(patient: Patient) -> Location:
 
 def _fits(source: StoredModule, target: StoredModule) -> bool:
     """Whether every part of one fits into the other."""
-    return all(
-        (part := target.part(role)) is not None and source.part(role) is not None
-        and (part.dtype, part.shape, part.nbytes) == (own.dtype, own.shape, own.nbytes)
-        for role in source.form.roles
-        if (own := source.parts[source.form.roles[role]])
-    ) and source.form.roles.keys() == target.form.roles.keys()
+    return (
+        all(
+            (part := target.part(role)) is not None
+            and source.part(role) is not None
+            and (part.dtype, part.shape, part.nbytes) == (own.dtype, own.shape, own.nbytes)
+            for role in source.form.roles
+            if (own := source.parts[source.form.roles[role]])
+        )
+        and source.form.roles.keys() == target.form.roles.keys()
+    )
 
 
 def _all_fit(source: dict[object, StoredModule], target: dict[object, StoredModule]) -> bool:

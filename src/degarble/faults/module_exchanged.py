@@ -69,7 +69,9 @@ def _headers(module: StoredModule) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def _exchange(patient: Patient, one: StoredModule, other: StoredModule) -> None:
-    raw = {name: (one.reader.raw(one.parts[name]).copy(), other.reader.raw(other.parts[name]).copy()) for name in one.parts}
+    raw = {
+        name: (one.reader.raw(one.parts[name]).copy(), other.reader.raw(other.parts[name]).copy()) for name in one.parts
+    }
     for name, (first, second) in raw.items():
         overwrite(patient, one.parts[name], second)
         overwrite(patient, other.parts[name], first)

@@ -43,7 +43,7 @@ def payload_at_zero_point(patient: Patient) -> Location:
 @fault("WGT204")
 def payload_constant_in_one_expert(patient: Patient) -> Location:
     """Fill one expert's matrix with zeros."""
-    fused = [m for m in _matrices(patient, lambda m: len(m.form.shape or ()) == 3)]
+    fused = _fused(patient)
     if not fused or patient.rng.random() < 0.5:
         module = patient.pick(_matrices(patient, lambda m: m.expert is not None))
         overwrite(patient, module.any_part, np.zeros(module.any_part.nbytes, np.uint8))
@@ -81,6 +81,12 @@ def head_or_embedding_zero(patient: Patient) -> Location:
     module = patient.pick(_matrices(patient, lambda m: m.kind in ("head", "embedding")))
     overwrite(patient, module.any_part, np.zeros(module.any_part.nbytes, np.uint8))
     return module.place()
+
+
+def _fused(patient: Patient) -> list[StoredModule]:
+    inventory = patient.evidence.find("modules")
+    members = inventory.values() if inventory is not None else ()
+    return [m for m in members if m.kind in JUDGED and m.payload is not None and len(m.form.shape or ()) == 3]
 
 
 def _matrices(patient: Patient, suitable: Callable[[StoredModule], bool] = lambda m: True) -> list[StoredModule]:

@@ -38,7 +38,9 @@ def payload_infinite(patient: Patient) -> Location:
 @fault("WGT203")
 def payload_block_not_finite(patient: Patient) -> Location:
     """Store the tile of a weight as NaN, as 0 / 0 gives it."""
-    module = patient.pick(m for m in _floats(patient) if not m.any_part.dtype.startswith("GGUF") and len(m.any_part.shape) == 2)
+    module = patient.pick(
+        m for m in _floats(patient) if not m.any_part.dtype.startswith("GGUF") and len(m.any_part.shape) == 2
+    )
     edit_part(patient, module, PAYLOAD, lambda array: array[:16, :16].fill(np.nan))
     return replace(module.place(), row=0, col=0)
 
@@ -69,7 +71,8 @@ def _one(patient: Patient, modules: list[StoredModule], value: float) -> Locatio
         array = module.reader.raw(info).copy().view("<u2")
         bits: float = 0x7F80 if np.isinf(value) else 0x7FC0
     else:
-        array = module.reader.raw(info).copy().view(plain.get(info.dtype) or module.array(PAYLOAD).dtype)
+        dtype = plain[info.dtype] if info.dtype in plain else module.array(PAYLOAD).dtype
+        array = module.reader.raw(info).copy().view(dtype)
         bits = value
     at = patient.rng.randrange(array.size)
     array[at] = bits

@@ -48,5 +48,9 @@ def router_bias_cast_to_bfloat16(patient: Patient) -> Location:
 
 def _biases(patient: Patient) -> list[StoredModule]:
     return patient.modules(
-        lambda m: (m.canonical or "").endswith(LEAF) and not m.any_part.dtype.startswith("GGUF") and len(m.any_part.shape) == 1
+        lambda m: (
+            (m.canonical or "").endswith(LEAF)
+            and not m.any_part.dtype.startswith("GGUF")
+            and len(m.any_part.shape) == 1
+        )
     )

@@ -59,7 +59,7 @@ def gate_and_up_interleaved(patient: Patient) -> Location:
     ]
     profile = patient.pick(telling)
     gate, up = modules[profile.modules["gate"]], modules[profile.modules["up"]]
-    if gate.form is not up.form or gate.part("g_idx") is not None and (gate.array("g_idx") != up.array("g_idx")).any():
+    if gate.form is not up.form or (gate.part("g_idx") is not None and (gate.array("g_idx") != up.array("g_idx")).any()):
         raise NotApplicable("gate and up are stored in two forms")
     _deal(patient, gate, up)
     return gate.place()
@@ -99,7 +99,7 @@ def _other_order(table: Array, head_dim: int, *, is_half: bool) -> Array:
 
 def _rows(patient: Patient, module: StoredModule, change) -> None:  # type: ignore[no-untyped-def]
     """Move whole outputs: codes, scales and zero points together."""
-    if module.part("bias") is not None or module.form.scheme is not None and module.form.scheme.block_shape:
+    if module.part("bias") is not None or (module.form.scheme is not None and module.form.scheme.block_shape):
         raise NotApplicable("outputs share a bias or a block")
     if not module.form.is_quantized:
         replace_values(patient, module, codes=change(module.array("payload")))

@@ -25,9 +25,7 @@ def declared_against_stored(declared: Scheme | None, stored: Scheme, *, methods:
         is_said = declared.strategy == "channel" or declared.group_size is not None
         if is_said and declared.group_size != stored.group_size:
             found.append(
-                Contradiction(
-                    about="group_size", role="scale", expected=_grouping(declared), found=_grouping(stored)
-                )
+                Contradiction(about="group_size", role="scale", expected=_grouping(declared), found=_grouping(stored))
             )
     return found
 

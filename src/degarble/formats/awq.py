@@ -99,9 +99,7 @@ class Awq(WeightFormat):
         in_features, words = payload.shape
         groups = _groups(parts, words)
         strategy, group_size = grouping(in_features, groups, declared)
-        scheme = stored_scheme(
-            declared, method="awq", num_bits=NUM_BITS, strategy=strategy, group_size=group_size
-        )
+        scheme = stored_scheme(declared, method="awq", num_bits=NUM_BITS, strategy=strategy, group_size=group_size)
         found = disagreements(declared, scheme, methods=METHODS)
         return Form(
             format=self.name,

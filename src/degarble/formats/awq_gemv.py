@@ -102,9 +102,7 @@ class AwqGemv(WeightFormat):
             )
         out, in_features = payload.shape[0], payload.shape[1] * PACKED
         strategy, group_size = _grouping(in_features, _width(parts, out), declared)
-        scheme = stored_scheme(
-            declared, method="awq", num_bits=NUM_BITS, strategy=strategy, group_size=group_size
-        )
+        scheme = stored_scheme(declared, method="awq", num_bits=NUM_BITS, strategy=strategy, group_size=group_size)
         width = padded_width(in_features, group_size or max(in_features, 1))
         found = [
             *disagreements(declared, scheme, methods=METHODS),

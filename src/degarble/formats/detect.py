@@ -58,9 +58,9 @@ def formats() -> dict[str, WeightFormat]:
     found: dict[str, WeightFormat] = {}
     for module in walk(package):
         for member in vars(module).values():
-            if isinstance(member, type) and issubclass(member, WeightFormat) and member.__module__ == module.__name__:
-                if "name" in vars(member) and member is not Unjudged:
-                    found[member.name] = member()
+            is_format = isinstance(member, type) and issubclass(member, WeightFormat) and "name" in vars(member)
+            if is_format and member.__module__ == module.__name__ and member is not Unjudged:
+                found[member.name] = member()
     return found
 
 
@@ -81,9 +81,7 @@ def companion_suffixes() -> dict[str, str]:
     }
 
 
-def detect(
-    parts: Parts, declared: Scheme | None, expected: tuple[int, ...] | None
-) -> tuple[WeightFormat, Form]:
+def detect(parts: Parts, declared: Scheme | None, expected: tuple[int, ...] | None) -> tuple[WeightFormat, Form]:
     """The format of one module and what its headers say. Never raises on data."""
     claims = [(fmt.claim(parts, declared), name, fmt) for name, fmt in formats().items()]
     best = max(strength for strength, _, _ in claims)

@@ -108,9 +108,7 @@ class Exl3(WeightFormat):
         shape = by_role[PAYLOAD].shape
         is_known = len(shape) == 3 and min(shape) > 0
         whole = is_known and shape[2] % TILE == 0
-        scheme = Scheme(
-            method="exl3", type="codebook", strategy="tensor", num_bits=shape[2] // TILE if whole else None
-        )
+        scheme = Scheme(method="exl3", type="codebook", strategy="tensor", num_bits=shape[2] // TILE if whole else None)
         return Form(
             format=self.name,
             scheme=scheme,

@@ -21,9 +21,7 @@ def disagreements(declared: Scheme | None, stored: Scheme, methods: frozenset[st
     if declared.type and stored.type and declared.type != stored.type:
         found.append(Contradiction(about="dtype", role=PAYLOAD, expected=declared.type, found=stored.type))
     elif _sizes_differ(declared, stored) or _extents_differ(declared, stored):
-        found.append(
-            Contradiction(about="group_size", role="scale", expected=_extent(declared), found=_extent(stored))
-        )
+        found.append(Contradiction(about="group_size", role="scale", expected=_extent(declared), found=_extent(stored)))
     return found
 
 
@@ -50,9 +48,7 @@ def missing_roles(
     return tuple(lacking)
 
 
-def dtype_contradictions(
-    parts: Mapping[str, TensorInfo], allowed: Mapping[str, frozenset[str]]
-) -> list[Contradiction]:
+def dtype_contradictions(parts: Mapping[str, TensorInfo], allowed: Mapping[str, frozenset[str]]) -> list[Contradiction]:
     """Parts (by role) whose dtype is none of those the format can hold."""
     return [
         shape_contradiction("dtype", role, " or ".join(sorted(dtypes)), parts[role])

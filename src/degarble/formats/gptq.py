@@ -102,9 +102,7 @@ class Gptq(WeightFormat):
         num_bits = self._num_bits(parts, declared, expected)
         in_features = self._in_features(parts, num_bits, expected)
         strategy, group_size = grouping(in_features, _groups(parts), declared)
-        scheme = stored_scheme(
-            declared, method="gptq", num_bits=num_bits, strategy=strategy, group_size=group_size
-        )
+        scheme = stored_scheme(declared, method="gptq", num_bits=num_bits, strategy=strategy, group_size=group_size)
         found = disagreements(declared, scheme, methods=METHODS)
         return Form(
             format=self.name,

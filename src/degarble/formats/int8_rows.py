@@ -1,6 +1,6 @@
 """Symmetric int8 with one scale per output row, the arithmetic that bitsandbytes, quanto and torchao share.
 
-    w[o, i] = code[o, i] * scale[o]        code in -128..127, scale = amax / 127
+w[o, i] = code[o, i] * scale[o]        code in -128..127, scale = amax / 127
 """
 
 from __future__ import annotations

@@ -166,9 +166,7 @@ class StoredModule(msgspec.Struct, frozen=True, kw_only=True, gc=False, eq=False
     def place(self, role: str = PAYLOAD) -> Location:
         """Where a finding about this module (or one part of it) points."""
         info = self.part(role) or self.any_part
-        return Location(
-            file=info.file, tensor=info.name, module=self.name, layer=self.layer, expert=self.expert
-        )
+        return Location(file=info.file, tensor=info.name, module=self.name, layer=self.layer, expert=self.expert)
 
     def suffix_of(self, role: str) -> str:
         """The suffix a missing or present role has in this format, for messages only."""

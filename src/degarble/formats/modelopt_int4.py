@@ -108,9 +108,7 @@ class ModelOptInt4(WeightFormat):
         shape = (*payload.shape[:-2], payload.shape[-2] * 2, payload.shape[-1])
         groups = scale.shape[-1] if scale is not None and scale.shape[:-1] == shape[:-1] else None
         strategy, group_size = grouping(shape[-1], groups, declared)
-        scheme = stored_scheme(
-            declared, method="modelopt", num_bits=NUM_BITS, strategy=strategy, group_size=group_size
-        )
+        scheme = stored_scheme(declared, method="modelopt", num_bits=NUM_BITS, strategy=strategy, group_size=group_size)
         smooth = parts.get("pre_quant_scale")
         return Form(
             format=self.name,

@@ -41,7 +41,9 @@ def unpack_words(words: Array, num_bits: int, length: int) -> Array:
     """Undo `pack_words`: [..., w] 32-bit words -> [..., length] uint8. Raises ValueError if they do not fit."""
     _check_width(num_bits)
     if words.shape[-1] != num_words(length, num_bits):
-        raise ValueError(f"{length} codes of {num_bits} bits need {num_words(length, num_bits)} words, found {words.shape[-1]}")
+        raise ValueError(
+            f"{length} codes of {num_bits} bits need {num_words(length, num_bits)} words, found {words.shape[-1]}"
+        )
     if 8 % num_bits == 0:
         return _unpack_bytes(np.ascontiguousarray(words).view(np.uint8), num_bits)[..., :length]
     bits = np.unpackbits(np.ascontiguousarray(words).view(np.uint8), axis=-1, bitorder="little")

@@ -33,7 +33,10 @@ def _suffixes() -> tuple[frozenset[str], tuple[str, ...], tuple[str, ...]]:
 @cache
 def _joined_payloads() -> frozenset[str]:
     return frozenset(
-        suffix for fmt in formats().values() for suffix, role in fmt.roles.items() if role == PAYLOAD and suffix[:1] == "_"
+        suffix
+        for fmt in formats().values()
+        for suffix, role in fmt.roles.items()
+        if role == PAYLOAD and suffix[:1] == "_"
     )
 
 

@@ -81,9 +81,7 @@ def _label(packing: str) -> str | None:
 def _extra_rules(fields: Fields, default: Scheme | None, unusable: list[str]) -> tuple[ModuleRule, ...]:
     where = fields.path("extra_config")
     extra = [(name, _scheme(values, default)) for name, values in fields.objects("extra_config")]
-    patterns = [
-        (Pattern(name, f".*(?:{name})"), scheme) for name, scheme in extra if SIGNS & set(name)
-    ]
+    patterns = [(Pattern(name, f".*(?:{name})"), scheme) for name, scheme in extra if SIGNS & set(name)]
     return (*rules_of(dict(extra), where), *pattern_rules(where, patterns, unusable))
 
 

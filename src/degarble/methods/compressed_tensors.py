@@ -41,9 +41,7 @@ class CompressedTensorsMethod(Method):
         """See Method.declare."""
         fields, unusable = Fields(raw, file=file, key=key), list[str]()
         groups = [(name, group, _scheme(group, fields)) for name, group in fields.objects("config_groups")]
-        targets = {
-            target: scheme for _, group, scheme in groups for target in group.strings("targets")
-        }
+        targets = {target: scheme for _, group, scheme in groups for target in group.strings("targets")}
         kv_cache = fields.inner("kv_cache_scheme")
         classes = [target for target in targets if _is_class(target)]
         return Declaration(
@@ -92,9 +90,7 @@ def _scheme(group: Fields, whole: Fields) -> Scheme | None:
     return args_scheme(weights, "compressed-tensors", label=label, activations=_activations(inputs))
 
 
-def args_scheme(
-    args: Fields, method: str, *, label: str | None = None, activations: str | None = None
-) -> Scheme:
+def args_scheme(args: Fields, method: str, *, label: str | None = None, activations: str | None = None) -> Scheme:
     """One `QuantizationArgs` object. A strategy that is not written follows from the group size, as the tool infers."""
     size, block = args.group_size("group_size"), args.raw.get("block_structure")
     strategy = args.text("strategy")

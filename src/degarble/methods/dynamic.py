@@ -29,8 +29,7 @@ class Dynamic:
 
 
 def read_dynamic(fields: Fields, override: Callable[[Fields], Scheme]) -> Dynamic:
-    """Read the table. `override` makes a scheme of the keys of one entry, defaults filled in.
-    """
+    """Read the table. `override` makes a scheme of the keys of one entry, defaults filled in."""
     table, unusable = fields.raw.get("dynamic"), list[str]()
     if not table:
         return Dynamic(unusable=unusable)

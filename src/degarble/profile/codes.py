@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
+from degarble.profile.median import median
 from degarble.profile.module_profile import CodeStats
 
 MIN_SPILL = 64
@@ -64,7 +65,7 @@ def _shift_facts(means: Array, zeros: Array | None, middle: np.float32) -> dict[
     rows = shifts.mean(axis=2)
     correlations = [None] * len(means) if zeros is None else list(map(correlation, means, zeros))
     return {
-        "shift": np.median(shifts.reshape(len(shifts), -1), axis=1).tolist(),
+        "shift": median(shifts.reshape(len(shifts), -1)).tolist(),
         "shift_up": (rows > 0.25).mean(axis=1).tolist(),
         "shift_down": (rows < -0.25).mean(axis=1).tolist(),
         "correlation": correlations,

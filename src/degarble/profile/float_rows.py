@@ -25,30 +25,29 @@ def profile_floats(chunk: Chunk, bits: FloatBits, scratch: Array | None = None) 
         out = scratch[: chunk.raw.size].view(bits.unsigned).reshape(patterns.shape)
     doubled = bits.doubled(patterns, out)
     tops = doubled.max(axis=2)  # [tensors, lines]
-    constants = _constants(patterns)
     return [
-        _profile(chunk, bits, index, patterns[index], doubled[index], tops[index], bool(constants[index]))
+        _profile(chunk, bits, index, patterns[index], doubled[index], tops[index])
         for index in range(len(chunk.tensors))
     ]
 
 
-def _profile(
-    chunk: Chunk, bits: FloatBits, index: int, patterns: Array, doubled: Array, tops: Array, may_be_constant: bool
-) -> TensorProfile:
-    info, top = chunk.tensors[index], int(tops.max())
-    nonfinite, first_nonfinite = 0, None
+def _profile(chunk: Chunk, bits: FloatBits, index: int, patterns: Array, doubled: Array, tops: Array) -> TensorProfile:
+    info, top, least = chunk.tensors[index], int(tops.max()), int(tops.min())
     columns = info.shape[-1] if info.shape else 1
     offset = chunk.start // bits.unsigned.itemsize
+    constant = uniform_pattern(patterns) if top == least else None
+    nonfinite, first_nonfinite = 0, None
     if top >= bits.nonfinite:
         is_bad = doubled >= bits.nonfinite
         nonfinite, first_nonfinite = int(is_bad.sum()), place(is_bad, offset, columns)
         finite = doubled[~is_bad]
         top = int(finite.max()) if finite.size else -1
-    zero_rows, row_tops = NO_ROWS, tops
-    if chunk.lines_per_row:
-        row_tops = tops.reshape(-1, chunk.lines_per_row).max(axis=1) if chunk.lines_per_row > 1 else tops
-        zero_rows = rows_where(row_tops == 0, chunk.first_row)
-    flat_bytes, first_flat = _zero_lines(tops, chunk)
+    zero_rows, flat_bytes, first_flat = NO_ROWS, 0, None
+    row_tops = tops.reshape(-1, chunk.lines_per_row).max(axis=1) if chunk.lines_per_row > 1 else tops
+    if least == 0:
+        flat_bytes, first_flat = _zero_lines(tops, chunk)
+        if chunk.lines_per_row:
+            zero_rows = rows_where(row_tops == 0, chunk.first_row)
     keep = chunk.lines_per_row and not chunk.is_detailed and len(info.shape) > 1
     return TensorProfile(
         name=info.name,
@@ -59,7 +58,7 @@ def _profile(
         nonfinite=nonfinite,
         first_nonfinite=first_nonfinite,
         absmax=bits.magnitude(top) if top >= 0 else None,
-        constant=uniform_pattern(patterns) if may_be_constant else None,
+        constant=constant,
         zero_rows=zero_rows,
         flat_bytes=flat_bytes,
         first_flat=first_flat,
@@ -68,12 +67,6 @@ def _profile(
         sums=_sums(bits, patterns, doubled) if chunk.is_detailed and len(info.shape) < 2 else None,
         row_tops=((chunk.first_row, row_tops),) if keep else (),
     )
-
-
-def _constants(patterns: Array) -> Array:
-    """Tensors whose first line and first column hold one pattern; the rest is worth a look only then."""
-    first = patterns[:, :1, :1]
-    return np.asarray((patterns[:, :, :1] == first).all(axis=(1, 2)) & (patterns[:, :1] == first).all(axis=(1, 2)))
 
 
 def _zero_lines(tops: Array, chunk: Chunk) -> tuple[int, int | None]:

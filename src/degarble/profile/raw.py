@@ -1,4 +1,4 @@
-"""One pass over the bytes: every stored tensor to its TensorProfile, in units of about 16 MB of one file.
+"""One pass over the bytes: every stored tensor to its TensorProfile, in units of about 32 MB of one file.
 
 A unit is read front to back into one buffer of a chunk's size, so memory stays bounded, a failing disk is an error of
 one tensor rather than a killed process (as a memory map would be), and big tensors are shared between threads.
@@ -22,7 +22,7 @@ from degarble.profile.lines import Chunk, Layout, block_type, layout_of, stored_
 from degarble.profile.tensor_profile import TensorProfile
 from degarble.profile.word_rows import profile_words
 
-UNIT_BYTES = 16 << 20
+UNIT_BYTES = 32 << 20
 SMALL_BYTES = 1 << 17
 """Tensors up to this size are profiled together with others of their shape."""
 DETAILED_BYTES = 1 << 17

@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
+from degarble.profile.median import median
 from degarble.profile.module_profile import Place, ScaleStats
 from degarble.profile.swizzle import TILE_COLUMNS, TILE_ROWS, swizzle_deviations
 
@@ -36,7 +37,7 @@ def scale_stats(scales: Array, suspicious: float = SUSPICIOUS_OCTAVES, *, with_t
     fractions = np.count_nonzero(scales.view(np.int32) & MANTISSA, axis=(1, 2)) / scales[0].size
     with np.errstate(invalid="ignore"):
         is_ordinary = (lows > 0) & np.isfinite(highs)  # false for a NaN
-    medians = np.median(_some(logs), axis=1)
+    medians = median(_some(logs))
     residuals, places = _residuals(scales, logs, suspicious, is_ordinary)
     ratios, rows = _row_ratios(logs, is_ordinary)
     found = []
@@ -136,8 +137,8 @@ def two_way_residual(logs: Array) -> tuple[float, Place | None]:
             rest = logs - np.nanmedian(logs, axis=1, keepdims=True)
             rest = np.abs(np.nan_to_num(rest - np.nanmedian(rest, axis=0)))
     else:
-        rest = logs - np.median(logs, axis=1, keepdims=True)
-        rest = np.abs(rest - np.median(rest, axis=0))
+        rest = logs - median(logs)[:, None]
+        rest = np.abs(rest - median(rest.T))
     row, column = np.unravel_index(int(rest.argmax()), rest.shape)
     return float(rest.max()), (int(row), int(column))
 
@@ -147,7 +148,7 @@ def _row_ratios(logs: Array, is_ordinary: Array) -> tuple[Array, list[int | None
     if logs.shape[1] < 2:
         return np.zeros(len(logs)), [None] * len(logs)
     rows = logs.mean(axis=2)
-    away = np.abs(rows - np.median(rows, axis=1, keepdims=True))
+    away = np.abs(rows - median(rows)[:, None])
     away[~is_ordinary] = 0  # the logarithms of zero and NaN are no numbers
     at = away.argmax(axis=1)
     return away[np.arange(len(away)), at], [int(one) for one in at]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
+from degarble.profile.median import median
 from degarble.profile.module_profile import ValueStats
 
 MAX_MEDIAN_VALUES = 4096
@@ -19,7 +20,7 @@ def value_stats(values: Array) -> list[ValueStats]:
     sums = values.sum(axis=2, dtype=np.float32)
     flat = values.reshape(len(values), -1)
     some = np.abs(flat[:, :: max(1, flat.shape[1] // MAX_MEDIAN_VALUES)])
-    tops, medians = np.maximum(flat.max(axis=1), -flat.min(axis=1)), np.median(some, axis=1)
+    tops, medians = np.maximum(flat.max(axis=1), -flat.min(axis=1)), median(some)
     return [
         _stats(squares[index], sums[index], values.shape[2], float(tops[index]), float(medians[index]), 0)
         for index in range(len(values))
@@ -36,7 +37,7 @@ def _careful(values: Array) -> ValueStats:
         wide.sum(axis=1),
         values.shape[1],
         float(magnitudes.max(initial=0)),
-        float(np.median(magnitudes)) if magnitudes.size else 0.0,
+        float(median(magnitudes)) if magnitudes.size else 0.0,
         int(values.size - is_finite.sum()),
     )
 

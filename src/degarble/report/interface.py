@@ -44,6 +44,8 @@ class Report:
     results: tuple[RuleResult, ...] = ()
     unjudged: Mapping[str, str] = field(default_factory=dict)
     """What was given and could not be judged, with the reason."""
+    profile: Mapping[str, object] | None = None
+    """The numbers behind the value rules, module by module, where they were asked for."""
     failure: str | None = None
     """Why the tool could not do its work at all."""
 

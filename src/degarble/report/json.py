@@ -38,7 +38,17 @@ def document(report: Report) -> dict[str, Any]:
             for result in report.results
         ],
         "unjudged": [{"what": what, "reason": reason} for what, reason in report.unjudged.items()],
-    } | ({"error": report.failure} if report.failure is not None else {})
+    } | _extras(report)
+
+
+def _extras(report: Report) -> dict[str, Any]:
+    """Keys that are there only when there is something to say."""
+    extras: dict[str, Any] = {}
+    if report.failure is not None:
+        extras["error"] = report.failure
+    if report.profile is not None:
+        extras["profile"] = report.profile
+    return extras
 
 
 def _cause(finding: Finding, symptoms: tuple[Finding, ...]) -> dict[str, Any]:

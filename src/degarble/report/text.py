@@ -82,7 +82,9 @@ def _cause(cause: Cause) -> Iterator[Text]:
     yield from _paragraph(finding.message, indent="  ")
     yield from _field("where", _where(finding))
     if finding.measured:
-        yield from _field("measured", _numbers(finding.measured) + (f"; bound {_numbers(finding.bound)}" * bool(finding.bound)))
+        yield from _field(
+            "measured", _numbers(finding.measured) + (f"; bound {_numbers(finding.bound)}" * bool(finding.bound))
+        )
     rule = rules().get(finding.rule)
     for label, text in (
         ("why", rule.section("story") if rule else ""),
@@ -129,11 +131,10 @@ def _field(label: str, text: str) -> Iterator[Text]:
 
 
 def _paragraph(text: str, *, indent: str, style: str = "") -> Iterator[Text]:
-    lines = text.splitlines()
-    for number, line in enumerate(
-        part for line in lines for part in (textwrap.wrap(line, WIDTH - len(indent), drop_whitespace=False) or [""])
-    ):
-        yield Text((indent if number == 0 else " " * len(indent)) + line, style=style)
+    room = WIDTH - len(indent)
+    parts = [part for line in text.splitlines() for part in (textwrap.wrap(line, room, drop_whitespace=False) or [""])]
+    for number, part in enumerate(parts):
+        yield Text((indent if number == 0 else " " * len(indent)) + part, style=style)
 
 
 def _ids(findings: list[Finding]) -> str:

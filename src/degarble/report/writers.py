@@ -18,7 +18,7 @@ class Render(Protocol):
         """The whole report as text. `detail`: -1 quiet, 0 normal, 1 verbose."""
 
 
-NOT_FORMATS = frozenset({"interface", "writers"})
+NOT_FORMATS = frozenset({"interface", "writers", "profile"})
 
 
 def formats() -> list[str]:

@@ -1,6 +1,6 @@
 """`tokenizer.model` of sentencepiece, through its own library (extra `sentencepiece`).
 
-The library's habits at the start of a text are asked for by decoding two pieces, not guessed: it drops one leading
+The library's habits at the start of a text are asked for by decoding some pieces, not guessed: it drops one leading
 U+2581 where a dummy prefix was added, all of them where extra spaces are removed. The unknown token prints ` ⁇ `.
 """
 
@@ -15,6 +15,8 @@ from degarble.tokenizer.byte_table import ByteTable
 from degarble.tokenizer.decoder_pipeline import BYTE_TOKEN, METASPACE
 from degarble.tokenizer.interface import AddedToken, Tokenizer
 from degarble.tokenizer.vocabulary import MAX_TOKEN_IDS
+
+ALL_SPACES = 1 << 20
 
 
 def read_sentencepiece(source: Source, file: str, declared: Mapping[str, Mapping[str, str]]) -> Tokenizer:
@@ -32,7 +34,10 @@ def read_sentencepiece(source: Source, file: str, declared: Mapping[str, Mapping
         file=file,
         kind="byte-fallback" if any(model.is_byte(at) for at in range(size)) else "metaspace",
         pieces=pieces,
-        added_tokens={at: AddedToken(token_id=at, content=str(pieces[at]), special=True) for at in sorted(control)},
+        added_tokens={
+            at: AddedToken(token_id=at, content=str(pieces[at]), special=bool(model.is_control(at)))
+            for at in sorted(control)
+        },
         build_table=lambda: _table(model, pieces),
         pipeline={"opening_spaces_dropped": _opening_spaces(model)},
         declared=declared,
@@ -55,9 +60,9 @@ def open_sentencepiece(raw: bytes, file: str) -> Any:
 
 
 def _opening_spaces(model: Any) -> int:
-    """How many leading spaces the library drops: 0, 1, or 2 for all."""
-    shown: str = model.decode_pieces([METASPACE * 3 + "x"])
-    return min(3 - (len(shown) - len(shown.lstrip(" "))), 2)
+    """How many of three leading spaces the library drops: 0, 1 or 3."""
+    shown: str = model.decode_pieces([METASPACE, METASPACE, METASPACE, "x"])
+    return 3 - (len(shown) - len(shown.lstrip(" ")))
 
 
 def _table(model: Any, pieces: list[str | None]) -> ByteTable:
@@ -74,8 +79,10 @@ def _table(model: Any, pieces: list[str | None]) -> ByteTable:
 
     def opening(token_id: int) -> bytes | None:
         text = pieces[token_id] or ""
-        if not dropped or not text.startswith(METASPACE):
-            return None
-        return (text[1:] if dropped == 1 else text.lstrip(METASPACE)).replace(METASPACE, " ").encode()
+        return text[1:].replace(METASPACE, " ").encode() if text.startswith(METASPACE) else None
 
-    return ByteTable(pieces=[piece(at, text or "") for at, text in enumerate(pieces)], opening=opening)
+    return ByteTable(
+        pieces=[piece(at, text or "") for at, text in enumerate(pieces)],
+        strip=ALL_SPACES if dropped == 3 else 0,
+        opening=opening if dropped == 1 else None,
+    )

@@ -74,6 +74,7 @@ def read_tokenizer_json(source: Source, file: str, declared: Mapping[str, Mappin
             rstrip=token.rstrip,
             single_word=token.single_word,
         )
+    problems += _renumbered(stored, file)[: MAX_PROBLEMS - len(problems)]
     pipeline = read_pipeline(stored.decoder, file)
     verbatim = frozenset(added) if pipeline.kind == "byte-level" else frozenset()
     return Tokenizer(
@@ -102,6 +103,25 @@ def _entries(model: _Model, file: str) -> list[tuple[str, object]]:
 
 def _reach(added: list[_Added], file: str) -> int:
     return len(by_id(((token.content, token.id) for token in added), file, "added_tokens")[0])
+
+
+def _renumbered(stored: _File, file: str) -> list[str]:
+    """Added tokens whose ids the tokenizers library ignores: it counts on from the highest it has."""
+    vocab = stored.model.vocab
+    size = len(vocab)
+    known = set(vocab) if isinstance(vocab, dict) else {row[0] for row in vocab}
+    ids: list[int] = []
+    found: list[str] = []
+    for token in stored.added_tokens:
+        if token.content in known:
+            continue
+        given = max([size, *(at + 1 for at in ids[-1:])])
+        ids.append(given)
+        if given != token.id:
+            found.append(
+                f"{file}: added_tokens: {token.content!r} has id {token.id}; the tokenizers library gives {given}"
+            )
+    return found
 
 
 def _parts(stored: _File) -> Mapping[str, Any]:

@@ -1,8 +1,9 @@
 """UTF-8 that arrives in pieces: which characters are certain now, which bytes must wait.
 
 A byte sequence that breaks the encoding becomes one U+FFFD for each *maximal subpart*, the longest beginning of a
-character that was still possible (Unicode 16, section 3.9, table 3-7). CPython's decoder does the same, and releases a
-character with its last byte; `decode_available_reference` spells the rule out and is the oracle in the tests.
+character that was still possible (Unicode 16, section 3.9, table 3-7). CPython's decoder does the same and releases a
+character with its last byte, but for one detail: it waits for the third byte of an encoded surrogate (`ED A0` to
+`ED BF`), which is invalid with the second. `decode_available_reference` spells the rule out and is the oracle in the tests.
 """
 
 from __future__ import annotations
@@ -17,7 +18,12 @@ MAX_PENDING_BYTES = 3
 def decode_available(data: bytes, *, final: bool = False) -> tuple[str, bytes]:
     """Text that no later byte can change, and the bytes that must wait (none if `final`)."""
     text, used = utf_8_decode(data, "replace", final)
-    return text, data[used:]
+    if used == len(data):
+        return text, b""
+    rest = data[used:]
+    if rest[0] == 0xED and len(rest) == 2 and rest[1] >= 0xA0:
+        return text + 2 * REPLACEMENT_CHAR, b""
+    return text, rest
 
 
 def decode_available_reference(data: bytes, *, final: bool = False) -> tuple[str, bytes]:

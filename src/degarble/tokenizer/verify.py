@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from degarble.tokenizer.byte_table import ByteTable
 from degarble.tokenizer.corpora import TEXTS_PER_CORPUS
+from degarble.tokenizer.decoder_pipeline import BYTE_TOKEN
 from degarble.tokenizer.decoders import Decoder
+from degarble.tokenizer.encode import Encoder
 from degarble.tokenizer.id_sequences import Sample, chosen_ids, encoded_corpora
 from degarble.tokenizer.interface import Tokenizer
 from degarble.tokenizer.stress import num_late, oracle_deltas
@@ -82,14 +83,14 @@ def verify_decoder(
             if not failure and found == expected:
                 exact += 1
             elif first is None:
-                first = _disagreement(corpus, tokenizer.table, sample.ids, oracle, found, failure)
+                first = _disagreement(corpus, tokenizer, sample.ids, oracle, found, failure)
     return DecoderRow(
         decoder=name, num_sequences=total, num_exact=exact, num_raised=raised, num_late_chars=late, first=first
     )
 
 
 def _disagreement(
-    corpus: str, table: ByteTable, ids: Sequence[int], oracle: Sequence[str], found: str, failure: str
+    corpus: str, tokenizer: Tokenizer, ids: Sequence[int], oracle: Sequence[str], found: str, failure: str
 ) -> Disagreement:
     expected = "".join(oracle)
     at = next(
@@ -101,10 +102,10 @@ def _disagreement(
         corpus=corpus,
         position=position,
         ids=list(ids[low:high]),
-        bytes_hex=[(table.bytes_of(token_id) or b"").hex() for token_id in ids[low:high]],
+        bytes_hex=[(tokenizer.table.bytes_of(token_id) or b"").hex() for token_id in ids[low:high]],
         expected=expected[max(0, at - CONTEXT_CHARS) : at + CONTEXT_CHARS],
         found=found[max(0, at - CONTEXT_CHARS) : at + CONTEXT_CHARS],
-        reason=failure or _reason(expected, found, at, table, ids, position),
+        reason=failure or _reason(expected, found, at, _is_in_broken_run(tokenizer, ids, position)),
     )
 
 
@@ -118,7 +119,7 @@ def _id_at(oracle: Sequence[str], char: int) -> int:
     return max(0, len(oracle) - 2)
 
 
-def _reason(expected: str, found: str, at: int, table: ByteTable, ids: Sequence[int], position: int) -> str:
+def _reason(expected: str, found: str, at: int, is_in_broken_run: bool) -> str:
     wanted, shown = expected[at : at + 1], found[at : at + 1]
     if not shown:
         if REPLACEMENT_CHAR in expected[at:]:
@@ -126,7 +127,7 @@ def _reason(expected: str, found: str, at: int, table: ByteTable, ids: Sequence[
         return "the end is missing"
     if wanted == " " or shown == " ":
         return "a space is stripped or added: the start of a text is applied to a chunk, or spaces are cleaned up"
-    if shown == REPLACEMENT_CHAR and _is_byte_token(table, ids, position):
+    if shown == REPLACEMENT_CHAR and is_in_broken_run:
         return "a character inside a run of byte tokens is destroyed, since another byte of the run is invalid"
     if shown == REPLACEMENT_CHAR:
         return "a token boundary lies inside a character, and the token was decoded alone"
@@ -135,17 +136,31 @@ def _reason(expected: str, found: str, at: int, table: ByteTable, ids: Sequence[
     return "another text"
 
 
-def _is_byte_token(table: ByteTable, ids: Sequence[int], position: int) -> bool:
-    near = [table.bytes_of(token_id) or b"" for token_id in ids[max(0, position - 1) : position + 2]]
-    return len(near) > 1 and all(len(piece) == 1 and piece[0] >= 0x80 for piece in near[:2])
+def _is_in_broken_run(tokenizer: Tokenizer, ids: Sequence[int], position: int) -> bool:
+    """Whether the id is one of a row of byte tokens whose bytes are no UTF-8."""
+    if tokenizer.kind != "byte-fallback":
+        return False
+    low = high = position
+    while low > 0 and _is_byte_token(tokenizer, ids[low - 1]):
+        low -= 1
+    while high < len(ids) and _is_byte_token(tokenizer, ids[high]):
+        high += 1
+    try:
+        b"".join(tokenizer.table.bytes_of(token_id) or b"" for token_id in ids[low:high]).decode()
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
+def _is_byte_token(tokenizer: Tokenizer, token_id: int) -> bool:
+    piece = tokenizer.pieces[token_id] if 0 <= token_id < tokenizer.num_ids else None
+    return piece is not None and BYTE_TOKEN.match(piece) is not None
 
 
 def compare_tokenizers(
     tokenizer: Tokenizer, reference: Tokenizer, samples: Mapping[str, Sequence[Sample]], limit: int = 20
 ) -> list[TokenizerDifference]:
     """Bytes and special flag of every id, then ids of every text: what the reference says and this one does not."""
-    from degarble.tokenizer.encode import Encoder
-
     found: list[TokenizerDifference] = []
     for at in range(max(tokenizer.num_ids, reference.num_ids)):
         mine, theirs = tokenizer.table.bytes_of(at), reference.table.bytes_of(at)

@@ -22,14 +22,14 @@ def norm_gain_unsafe_in_half(
     """A norm can produce values beyond fp16: its largest gain times the root of its width exceeds 65504.
 
     ## What it looks for
-    The largest |w| (|1 + w| where the family stores it so) of every norm of the text model, times the square root of its
-    width. A normalised vector has that root as its largest possible entry, reached when one channel carries everything,
-    as massive activations nearly do. Bound: 65504, the largest fp16 number. All bytes are read; exact as a bound, not a
-    prediction. Healthy SmolLM2: at most 4 % of the bound.
+    The largest |w| (|1 + w| where the family stores it so) of every norm of the text model, times the square root of
+    its width. A normalised vector has that root as its largest possible entry, reached when one channel carries
+    everything, as massive activations nearly do. Bound: 65504, the largest fp16 number. All bytes are read; exact as a
+    bound, not a prediction. Healthy SmolLM2: at most 4 % of the bound.
 
     ## Why output turns to garbage
-    In fp16 the product becomes infinite, and the next matrix turns infinity into NaN or into clipped logits. In bf16 and
-    fp32 nothing happens, so the file itself is sound.
+    In fp16 the product becomes infinite, and the next matrix turns infinity into NaN or into clipped logits. In bf16
+    and fp32 nothing happens, so the file itself is sound.
 
     ## What you will see
     With `--dtype float16` (the default of many 4-bit kernels): `<pad>` with a score of exactly -65504, empty answers or
@@ -43,9 +43,9 @@ def norm_gain_unsafe_in_half(
     Serve in bf16: if the fault goes, it was the range.
 
     ## How to repair it
-    Serve in bf16, or let the engine compute norms in fp32 and clip. Dividing the norm and multiplying the next linear by
-    the same power of two is exact for plain weights; with quantised ones only their scales change. Not safe unattended:
-    the consumers must all be found.
+    Serve in bf16, or let the engine compute norms in fp32 and clip. Dividing the norm and multiplying the next linear
+    by the same power of two is exact for plain weights; with quantised ones only their scales change. Not safe
+    unattended: the consumers must all be found.
 
     ## References
     OpenNMT/CTranslate2#1956, huggingface/transformers#36832
@@ -55,8 +55,8 @@ def norm_gain_unsafe_in_half(
             module = gain.module
             yield Finding(
                 location=module.place(),
-                message=f"{module.any_part.name}: gain {gain.largest:.5g} times the root of {gain.width} is {gain.peak:.5g}, "
-                "beyond what fp16 holds",
+                message=f"{module.any_part.name}: gain {gain.largest:.5g} times the root of {gain.width} is {gain.peak:.5g}"
+                ", beyond what fp16 holds",
                 measured={"gain": gain.largest, "peak": gain.peak},
                 bound={"peak_max": LARGEST_HALF},
                 fold="gain",

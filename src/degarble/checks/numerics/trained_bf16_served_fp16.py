@@ -52,8 +52,8 @@ def trained_bf16_served_fp16(
     range.
 
     ## How to tell it from its look-alikes
-    Most models run in fp16 without harm: this is a risk, NUM302 proves it with a forward pass. A config that contradicts
-    the stored weights is CFG108. GGUF engines keep the residual in fp32.
+    Most models run in fp16 without harm: this is a risk, NUM302 proves it with a forward pass. A config that
+    contradicts the stored weights is CFG108. GGUF engines keep the residual in fp32.
 
     ## How to confirm
     Serve the same prompt with `--dtype bfloat16` and compare.
@@ -110,8 +110,8 @@ def narrow_margin_in_half(
         if LARGEST_HALF / NARROW < gain.peak <= LARGEST_HALF:
             yield Finding(
                 location=gain.module.place(),
-                message=f"{gain.module.any_part.name}: its output may reach {gain.peak:.5g}, {LARGEST_HALF / gain.peak:.3g} "
-                "times below fp16's largest number, in a model that was trained in bf16",
+                message=f"{gain.module.any_part.name}: its output may reach {gain.peak:.5g}, "
+                f"{LARGEST_HALF / gain.peak:.3g} times below fp16's largest number, in a model that was trained in bf16",
                 measured={"peak": gain.peak, "margin": LARGEST_HALF / gain.peak},
                 bound={"margin_min": NARROW},
                 fold="margin",
@@ -143,4 +143,3 @@ def _has_zero_tail(module: StoredModule) -> bool:
     words = module.reader.raw(module.any_part)[: 2 * SAMPLE].view("<u2")
     normal = words[(words & 0x7C00) > 0x0C00]
     return bool(normal.size) and not bool((normal & LOST_BITS).any())
-

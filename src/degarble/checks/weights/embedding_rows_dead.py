@@ -33,11 +33,11 @@ def embedding_rows_dead(
     """Rows of the embedding (or the head) of ordinary tokens are zero, or many of them are copies of each other.
 
     ## What it looks for
-    Rows of zeros at ids that the tokenizer can produce: any is an error. Bit-identical rows at such ids: more than 8 and
-    more than 0.1 % of the vocabulary are an error. Ids that are added, special, reserved, unused or bytes, that the
-    config names as padding, beginning or end, or that are beyond the tokenizer's are left out. Without a tokenizer,
-    zero rows before the padding at the end are a hint. All rows are read. Healthy: 0 zero rows; SmolLM2 repeats 15 rows
-    of 49,152, four of them ordinary; MiniLM none.
+    Rows of zeros at ids that the tokenizer can produce: any is an error. Bit-identical rows at such ids: more than 8
+    and more than 0.1 % of the vocabulary are an error. Ids that are added, special, reserved, unused or bytes, that
+    the config names as padding, beginning or end, or that are beyond the tokenizer's are left out. Without a
+    tokenizer, zero rows before the padding at the end are a hint. All rows are read. Healthy: 0 zero rows; SmolLM2
+    repeats 15 rows of 49,152, four of them ordinary; MiniLM none.
 
     ## Why output turns to garbage
     A token with a zero or foreign row enters the model as nothing or as another token; in a tied head it can never be
@@ -133,8 +133,8 @@ def _copies(
     largest = max(ordinary, key=len)
     yield Finding(
         location=replace(module.place(), row=largest[1], token_id=largest[1], token=tokens.content(largest[1])),
-        message=f"{profile.name}: {copies} ordinary tokens have the row of another one; {len(largest)} share that of id "
-        f"{largest[0]} ({tokens.content(largest[0])!r})",
+        message=f"{profile.name}: {copies} ordinary tokens have the row of another one; {len(largest)} share that of "
+        f"id {largest[0]} ({tokens.content(largest[0])!r})",
         confidence=Confidence.LIKELY,
         measured={"repeated_rows": copies, "largest_group": len(largest)},
         bound={"repeated_max": max(MAX_REPEATED, int(MAX_REPEATED_SHARE * profile.num_rows))},

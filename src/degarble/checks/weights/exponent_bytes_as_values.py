@@ -71,7 +71,13 @@ def exponent_bytes_as_values(
 
 def _are_exponents(module: StoredModule, profile: TensorProfile) -> bool:
     low = profile.counts.min_positive if profile.counts is not None else None
-    if low is None or low < LOWEST or (profile.absmax or 0) > HIGHEST or profile.counts is None or profile.counts.negatives:
+    if (
+        low is None
+        or low < LOWEST
+        or (profile.absmax or 0) > HIGHEST
+        or profile.counts is None
+        or profile.counts.negatives
+    ):
         return False
     scales = module.array("scale").astype(np.float32)
     return bool((scales == np.round(scales)).all())
@@ -90,8 +96,8 @@ def _by_value(module: StoredModule, profile: TensorProfile) -> Finding:
     low = profile.counts.min_positive if profile.counts is not None else None
     return Finding(
         location=module.place("scale"),
-        message=f"{profile.name} ({profile.dtype}) holds whole numbers from {low:.0f} to {profile.absmax:.0f}: exponent "
-        f"bytes taken for scales, 2 ** (n - {BIAS}) are meant",
+        message=f"{profile.name} ({profile.dtype}) holds whole numbers from {low:.0f} to {profile.absmax:.0f}: "
+        f"exponent bytes taken for scales, 2 ** (n - {BIAS}) are meant",
         measured={"smallest": low, "largest": profile.absmax},
         bound={"scale_max": LOWEST},
         fold="values",
@@ -103,8 +109,8 @@ def _unsaid(module: StoredModule) -> Finding:
     info = module.part("scale")
     return Finding(
         location=module.place("scale"),
-        message=f"{info.name if info else module.name} is stored as bytes beside FP8 weights, and nothing says that they "
-        "are exponents: a reader that multiplies by the byte is about 2 ** 120 off",
+        message=f"{info.name if info else module.name} is stored as bytes beside FP8 weights, and nothing says that "
+        "they are exponents: a reader that multiplies by the byte is about 2 ** 120 off",
         severity=Severity.WARNING,
         measured={"dtype": "U8"},
         bound={"declared": "ue8m0"},

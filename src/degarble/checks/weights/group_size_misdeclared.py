@@ -141,7 +141,10 @@ def _verdicts(found: Sequence[tuple[StoredModule, WideCodes]]) -> list[Verdict]:
     """Rows of few groups leave the size of one module open: then the others' decides, if most have one."""
     sizes = Counter(wide.actual_size for _, wide in found if wide.actual_size is not None)
     usual = sizes.most_common(1)[0][0] if sizes.total() * 2 >= len(found) > 1 else None
-    return [Verdict(module, wide, usual or (wide.actual_size if sizes.total() * 2 >= len(found) else None)) for module, wide in found]
+    return [
+        Verdict(module, wide, usual or (wide.actual_size if sizes.total() * 2 >= len(found) else None))
+        for module, wide in found
+    ]
 
 
 def _findings(found: Sequence[Verdict], judged: int, declaration: Declaration | None) -> Iterator[Finding]:

@@ -13,8 +13,9 @@ from degarble.evidence.modules import Modules
 from degarble.evidence.unit_values import ScaleGrid, unit_values
 from degarble.finding import Finding, Fix, Severity
 from degarble.formats.interface import StoredModule
-from degarble.profile.float_bits import float_bits
-from degarble.profile.tensor_profile import TensorProfile
+from degarble.profile.float_bits import FloatBits, float_bits
+from degarble.profile.raw import DETAILED_BYTES
+from degarble.profile.tensor_profile import RowTops, TensorProfile
 from degarble.registry import Level, check
 
 TO_ZERO = 2.0**-25
@@ -24,7 +25,12 @@ MAX_LOOKED_AT = 256
 KEEP_WIDE = Fix(id="keep-scales-in-bfloat16", safe=False)
 
 
-@check("WGT223", level=Level.CONTENT, severity=Severity.WARNING, symptom_of=("WGT201", "WGT202", *DAMAGED_FILE, *WRONG_READING))
+@check(
+    "WGT223",
+    level=Level.CONTENT,
+    severity=Severity.WARNING,
+    symptom_of=("WGT201", "WGT202", *DAMAGED_FILE, *WRONG_READING),
+)
 def group_underflows_in_half(modules: Modules, profiles: Mapping[str, TensorProfile]) -> Iterator[Finding]:
     """A whole row or group of weights becomes zero if it is cast to fp16.
 
@@ -67,23 +73,32 @@ def group_underflows_in_half(modules: Modules, profiles: Mapping[str, TensorProf
 def _rows(module: StoredModule, profile: TensorProfile | None) -> Iterator[Finding]:
     """Rows by their largest magnitude, which the pass over the bytes kept."""
     bits = float_bits(profile.dtype) if profile is not None else None
-    if profile is None or bits is None or not profile.row_tops:
+    if profile is None or bits is None or len(profile.shape) < 2:
         return
     pattern = int(np.array([TO_ZERO], DTYPES[bits.dtype]).view(bits.unsigned)[0])
     limit = bits.twice(pattern)
     found: list[int] = []
-    for first, tops in profile.row_tops:
+    for first, tops in profile.row_tops or _small(module, bits):
         found += (np.flatnonzero((tops > 0) & (tops <= limit)) + first).tolist()
     if found:
         yield Finding(
             location=replace(module.place(), row=found[0]),
-            message=f"{profile.name}: {len(found)} of {profile.num_rows} rows hold weights that all become zero in fp16, "
-            f"the first is {found[0]}",
+            message=f"{profile.name}: {len(found)} of {profile.num_rows} rows hold weights that all become zero in fp16"
+            f", the first is {found[0]}",
             measured={"rows": len(found), "first": found[0]},
             bound={"absmax_min": TO_ZERO},
             fold="rows",
             fix=KEEP_WIDE,
         )
+
+
+def _small(module: StoredModule, bits: FloatBits) -> RowTops:
+    """The pass keeps no rows of payloads below its limit for close looks."""
+    info = module.any_part
+    if info.nbytes > DETAILED_BYTES:
+        return ()
+    patterns = module.reader.raw(info).view(bits.unsigned).reshape(-1, info.shape[-1])
+    return ((0, bits.doubled(patterns).max(axis=1)),)
 
 
 def _scales(module: StoredModule, profiles: Mapping[str, TensorProfile]) -> Iterator[Finding]:

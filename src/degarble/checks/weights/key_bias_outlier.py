@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -19,9 +20,15 @@ LARGE = 50.0
 """A norm below this is no hazard, however small the others are."""
 
 
-@check("WGT218", level=Level.CONTENT, severity=Severity.WARNING, confidence=Confidence.LIKELY, symptom_of=("WGT203", *DAMAGED_FILE))
+@check(
+    "WGT218",
+    level=Level.CONTENT,
+    severity=Severity.WARNING,
+    confidence=Confidence.LIKELY,
+    symptom_of=("WGT203", *DAMAGED_FILE),
+)
 def key_bias_outlier(modules: Modules, profiles: Mapping[str, TensorProfile]) -> Iterator[Finding]:
-    """The bias of k_proj in some layers is many times larger than in the others: its keys do not survive a quantised cache.
+    """The bias of k_proj in some layers dwarfs that in the others: its keys do not survive a quantised cache.
 
     ## What it looks for
     The Euclidean norm of `k_proj.bias` in every layer, from four layers on. More than 8 times the median layer, and
@@ -29,8 +36,8 @@ def key_bias_outlier(modules: Modules, profiles: Mapping[str, TensorProfile]) ->
     bytes are read; models without a bias are not judged. No false alarm was measured: few families have the bias.
 
     ## Why output turns to garbage
-    The bias is added to every key, so one channel is hundreds while the rest is about one. A KV cache with one scale per
-    tensor or block spends its few codes on that channel, and what tells tokens apart is rounded away.
+    The bias is added to every key, so one channel is hundreds while the rest is about one. A KV cache with one scale
+    per tensor or block spends its few codes on that channel, and what tells tokens apart is rounded away.
 
     ## What you will see
     Nothing with a 16-bit cache. With a 3- or 4-bit cache (and in some engines FP8) perplexity goes from 7.5 to 9,410;
@@ -70,7 +77,7 @@ def _norm(module: StoredModule, profiles: Mapping[str, TensorProfile]) -> float 
     profile = profiles.get(info.name) if info is not None else None
     if profile is None or profile.rms is None:
         return None
-    return profile.rms * float(profile.count) ** 0.5
+    return profile.rms * math.sqrt(profile.count)
 
 
 def _finding(module: StoredModule, size: float, usual: float) -> Finding:

@@ -23,9 +23,9 @@ def kv_scale_invalid(
     """A stored scale of the KV cache is zero, negative, not a number, or beyond what keys and values can need.
 
     ## What it looks for
-    Every key, value, query and probability scale under attention modules: NaN, infinity, zero or less are errors, proven.
-    Outside [1e-6, 1000] is an error too, as likely: scales are the largest key over 448, and the worst model known has
-    keys of about 900. All values are read; the files of ModelOpt and llm-compressor are between 0.001 and 2.
+    Every key, value, query and probability scale under attention modules: NaN, infinity, zero or less are errors,
+    proven. Outside [1e-6, 1000] is an error too, as likely: scales are the largest key over 448, and the worst model
+    known has keys of about 900. All values are read; the files of ModelOpt and llm-compressor are between 0.001 and 2.
 
     ## Why output turns to garbage
     Keys are divided by the scale when they are cached. Zero gives infinity or NaN; a scale a thousand times too large
@@ -71,9 +71,7 @@ def _verdict(profile: TensorProfile) -> tuple[str | None, Confidence | None]:
     return None, None
 
 
-def _finding(
-    info: TensorInfo, kind: str, profile: TensorProfile, what: str, confidence: Confidence | None
-) -> Finding:
+def _finding(info: TensorInfo, kind: str, profile: TensorProfile, what: str, confidence: Confidence | None) -> Finding:
     owner = info.name.rpartition(".")[0]
     _, layer, _ = template_of(owner)
     return Finding(

@@ -19,9 +19,7 @@ RESTORE = Fix(id="restore-module", safe=False)
 
 
 @check("WGT220", level=Level.CONTENT, symptom_of=("WGT204", "CKP107", *DAMAGED_FILE))
-def layer_duplicated(
-    modules: Modules, twins: Twins, architecture: Architecture | None = None
-) -> Iterator[Finding]:
+def layer_duplicated(modules: Modules, twins: Twins, architecture: Architecture | None = None) -> Iterator[Finding]:
     """Two layers, two experts of a layer, or two modules hold bit-identical weights.
 
     ## What it looks for

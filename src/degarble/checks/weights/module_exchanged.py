@@ -19,7 +19,12 @@ MAX_GATE_UP = -6.0
 """Healthy 8.5 and more over all neurons, exchanged the negative; random weights -2.1 at least."""
 
 
-@check("WGT221", confidence=Confidence.LIKELY, level=Level.CONTENT, symptom_of=("WGT209", "WGT225", *DAMAGED_FILE, *WRONG_READING))
+@check(
+    "WGT221",
+    confidence=Confidence.LIKELY,
+    level=Level.CONTENT,
+    symptom_of=("WGT209", "WGT225", *DAMAGED_FILE, *WRONG_READING),
+)
 def module_exchanged(joint: Sequence[JointProfile], block_look: BlockLook, modules: Modules) -> Iterator[Finding]:
     """Two modules of one layer hold each other's weights: k_proj and v_proj, or gate_proj and up_proj.
 

@@ -56,8 +56,8 @@ def norm_weights_implausible(
     Compare with the source model's norm: the difference is exactly 1, or a constant factor.
 
     ## How to repair it
-    Copy the norms from the source model; norms are never quantised, so that is exact. Adding 1 back is exact only if the
-    file was written in fp32. Not safe unattended.
+    Copy the norms from the source model; norms are never quantised, so that is exact. Adding 1 back is exact only if
+    the file was written in fp32. Not safe unattended.
 
     ## References
     ml-explore/mlx-lm#1442, ml-explore/mlx-lm#1198, vllm-project/llm-compressor#2102, Blaizzy/mlx-vlm#2041
@@ -74,7 +74,7 @@ def _alone(module: StoredModule, profile: TensorProfile, adds_one: bool) -> Iter
     """What one norm tells without its peers."""
     counts = profile.counts
     zeros = profile.count if profile.is_zero else counts.zeros if counts is not None else 0
-    negatives = counts.negatives if counts is not None else 0
+    negatives = _num_negative(profile)
     if profile.constant is not None or profile.is_zero:
         is_dead = profile.is_zero and not adds_one
         yield _constant(module, profile, is_dead)
@@ -96,6 +96,10 @@ def _alone(module: StoredModule, profile: TensorProfile, adds_one: bool) -> Iter
             None,
             "negative",
         )
+
+
+def _num_negative(profile: TensorProfile) -> int:
+    return profile.counts.negatives if profile.counts is not None else 0
 
 
 def _constant(module: StoredModule, profile: TensorProfile, is_dead: bool) -> Finding:
@@ -157,6 +161,8 @@ def _log_gains(
         profile = profiles.get(module.payload.name) if module.payload is not None else None
         if profile is None or profile.rms is None or profile.mean is None or profile.nonfinite or layer in is_mtp:
             continue
+        if not adds_one and _num_negative(profile) > NEGATIVE_SHARE * profile.count:
+            continue  # its sign is worse, and reported
         square = profile.rms**2 + (2 * profile.mean + 1 if adds_one else 0)
         if square > 0 and math.isfinite(square):
             sizes[layer] = math.log(square) / 2

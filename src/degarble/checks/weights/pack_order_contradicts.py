@@ -12,7 +12,9 @@ from degarble.methods.interface import Declaration
 from degarble.registry import Level, check
 
 
-@check("WGT209", confidence=Confidence.LIKELY, level=Level.CONTENT, symptom_of=("WGT225", *DAMAGED_FILE, *WRONG_READING))
+@check(
+    "WGT209", confidence=Confidence.LIKELY, level=Level.CONTENT, symptom_of=("WGT225", *DAMAGED_FILE, *WRONG_READING)
+)
 def pack_order_contradicts(pack_orders: PackOrders, declaration: Declaration | None = None) -> Iterator[Finding]:
     """Codes lie in another order inside their words than the format says, so that weights are permuted.
 

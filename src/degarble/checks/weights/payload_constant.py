@@ -83,7 +83,9 @@ def _is_judged(module: StoredModule) -> bool:
     is_matrix = len(module.form.shape or payload.shape) >= 2
     if module.kind in JUDGED:
         return is_matrix
-    return module.kind == "unknown" and is_matrix and (module.form.is_quantized or leaf.endswith(("proj", "fc1", "fc2")))
+    return (
+        module.kind == "unknown" and is_matrix and (module.form.is_quantized or leaf.endswith(("proj", "fc1", "fc2")))
+    )
 
 
 def _constant(

@@ -15,9 +15,14 @@ MIN_SCALES = 8
 MAX_SHARE = 0.9
 
 
-@check("WGT214", level=Level.CONTENT, confidence=Confidence.LIKELY, symptom_of=("WGT201", "WGT202", *DAMAGED_FILE, *WRONG_READING))
+@check(
+    "WGT214",
+    level=Level.CONTENT,
+    confidence=Confidence.LIKELY,
+    symptom_of=("WGT201", "WGT202", *DAMAGED_FILE, *WRONG_READING),
+)
 def power_of_two_scale_mismatch(modules: Modules, module_profiles: Mapping[str, ModuleProfile]) -> Iterator[Finding]:
-    """All scales are powers of two, yet every block uses its codes up to the largest: the scales were rounded afterwards.
+    """All scales are powers of two, yet every block reaches the largest code: the scales were rounded afterwards.
 
     ## What it looks for
     FP8 and FP4 weights whose scales, all of them, are powers of two, in modules with at least eight. If codes were made

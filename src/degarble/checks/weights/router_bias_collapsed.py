@@ -85,9 +85,7 @@ def _bias(module: StoredModule) -> Array | None:
     return module.reader.read(info).astype(np.float64)
 
 
-def _finding(
-    module: StoredModule, bias: Array, distinct: int, severity: Severity, text: str, fold: str
-) -> Finding:
+def _finding(module: StoredModule, bias: Array, distinct: int, severity: Severity, text: str, fold: str) -> Finding:
     return Finding(
         location=module.place(),
         message=f"{module.any_part.name} ({module.any_part.dtype}): {text}",

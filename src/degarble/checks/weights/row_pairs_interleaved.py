@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from degarble.checks.weights.explained_by import DAMAGED_FILE, WRONG_READING
 from degarble.checkpoint.gguf import GgufFile
+from degarble.checks.weights.explained_by import DAMAGED_FILE, WRONG_READING
 from degarble.errors import EvidenceMissing
 from degarble.evidence.block_look import BlockLook, deinterleaved, half_order_restores
 from degarble.evidence.model import ModelConfig
@@ -27,7 +27,9 @@ HALVES = frozenset(
 )  # fmt: skip
 """model_type of families whose rotary pairs are (i, i + half) in transformers."""
 
-GGUF_HALVES = frozenset({"qwen2", "qwen2moe", "qwen3", "qwen3moe", "gemma", "gemma2", "gemma3", "phi3", "olmo2", "gpt-oss"})
+GGUF_HALVES = frozenset(
+    {"qwen2", "qwen2moe", "qwen3", "qwen3moe", "gemma", "gemma2", "gemma3", "phi3", "olmo2", "gpt-oss"}
+)
 GGUF_PAIRS = frozenset({"llama"})
 """llama.cpp's converter reorders q and k of Llama and Mistral into pairs; those of the others stay."""
 

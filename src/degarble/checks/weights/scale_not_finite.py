@@ -81,9 +81,7 @@ def _exponent_bytes(module: StoredModule, profiles: Mapping[str, ModuleProfile])
         yield _finding(module, "scale", info, scales.nonfinite, scales.first_nonfinite)
 
 
-def _finding(
-    module: StoredModule, role: str, info: TensorInfo, count: int, first: tuple[int, int] | None
-) -> Finding:
+def _finding(module: StoredModule, role: str, info: TensorInfo, count: int, first: tuple[int, int] | None) -> Finding:
     row, col = first or (0, 0)
     spelling = f" ({NAN_BYTES[info.dtype]} in {info.dtype})" if info.dtype in NAN_BYTES else ""
     return Finding(
