@@ -1,4 +1,4 @@
-"""Small tokenizers of each kind, as tokenizer.json documents: all bytes can be written, characters are cut in many ways."""
+"""Small tokenizers of each kind, as tokenizer.json documents: all bytes can be written, characters are cut."""
 
 from __future__ import annotations
 

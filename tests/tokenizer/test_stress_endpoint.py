@@ -74,7 +74,7 @@ def test_a_server_that_decodes_each_chunk(server: str) -> None:
 
 @pytest.mark.parametrize("server", ["raw"], indirect=True)
 def test_a_server_that_sends_half_characters(server: str) -> None:
-    damaged = {row.corpus: row.percent_damaged for row in stress_endpoint(server, "echo", count=12)}
+    damaged = {row.corpus: row.percent_damaged for row in stress_endpoint(server, "echo", count=3)}
     assert damaged["chinese"] > 0
 
 

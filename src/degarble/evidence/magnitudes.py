@@ -16,7 +16,7 @@ from degarble.evidence.modules import Modules
 from degarble.evidence.store import provides
 from degarble.formats.agreement import shape_of
 from degarble.formats.interface import StoredModule
-from degarble.formats.slicing import group_size, num_outputs
+from degarble.formats.slicing import GROUP_INDEX, group_size, num_outputs
 from degarble.profile.layer import rows
 from degarble.profile.module_profile import ModuleProfile
 from degarble.profile.sample import spread
@@ -128,6 +128,9 @@ def block_residual(module: StoredModule, row: int, group: int) -> float:
     chosen = sorted({row, *(start for start, _ in spread(count, COMPARED_ROWS, 1))})
     runs = [(at * height, min(at * height + min(height, 8), total)) for at in chosen]
     values = np.abs(rows(module, runs))
+    index = module.group_index() if module.part(GROUP_INDEX) is not None else None
+    if index is not None:
+        values = values[:, np.argsort(index, kind="stable")]
     whole = shape_of(module)[-1] // size * size
     medians = np.array(
         [np.median(part[:, :whole].reshape(len(part), -1, size), axis=(0, 2)) for part in _split(values, runs)]

@@ -64,8 +64,8 @@ class OrdinaryTokens:
         if self._gguf is not None:
             return dict(self._from_gguf(self._gguf.metadata))
         found, added = self._from_file()
-        for key in ("added_tokens_decoder",):
-            added |= {int(number) for number in self._object("tokenizer_config.json", key) if str(number).isdigit()}
+        decoder = self._object("tokenizer_config.json", "added_tokens_decoder")
+        added |= {int(number) for number in decoder if re.fullmatch(r"[0-9]{1,9}", number)}
         added |= {number for number in self._object("added_tokens.json").values() if isinstance(number, int)}
         return {number: content for number, content in found.items() if number not in added}
 

@@ -118,10 +118,7 @@ def _is_covered(
     pair: tuple[StoredModule, StoredModule], layers: Mapping[int, int], experts: Mapping[tuple[int, int], int]
 ) -> bool:
     """Whether a copy of a whole layer or expert says it already."""
-    for module in pair:
-        if module.layer in layers or (module.layer is not None and (module.layer, module.expert) in experts):
-            return True
-    return False
+    return any(m.layer in layers or (m.layer is not None and (m.layer, m.expert) in experts) for m in pair)
 
 
 def _slices(judged: list[StoredModule]) -> Iterator[tuple[StoredModule, int, int, int]]:

@@ -66,12 +66,12 @@ def _floats(patient: Patient, suitable: Callable[[StoredModule], bool] = lambda 
 def _one(patient: Patient, modules: list[StoredModule], value: float) -> Location:
     module = patient.pick(modules)
     info = module.any_part
-    plain = {"GGUF:F32": np.dtype("<f4"), "GGUF:F16": np.dtype("<f2")}
+    plain: dict[str, np.dtype[np.generic]] = {"GGUF:F32": np.dtype("<f4"), "GGUF:F16": np.dtype("<f2")}
     if info.dtype == "GGUF:BF16":
         array = module.reader.raw(info).copy().view("<u2")
         bits: float = 0x7F80 if np.isinf(value) else 0x7FC0
     else:
-        dtype = plain[info.dtype] if info.dtype in plain else module.array(PAYLOAD).dtype
+        dtype: np.dtype[np.generic] = plain[info.dtype] if info.dtype in plain else module.array(PAYLOAD).dtype
         array = module.reader.raw(info).copy().view(dtype)
         bits = value
     at = patient.rng.randrange(array.size)

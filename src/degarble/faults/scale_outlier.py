@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +13,7 @@ from degarble.faults.interface import NotApplicable, Patient, fault
 from degarble.faults.stored_values import has_codes, is_linear, write_parts
 from degarble.finding import Location
 from degarble.formats.interface import StoredModule
+from degarble.profile.module_profile import ModuleProfile
 
 MODULE_FACTOR, INSIDE_FACTOR = 16.0, 256.0
 CALM_OCTAVES = 1.0
@@ -58,7 +59,8 @@ def scales_of_a_row(patient: Patient) -> Location:
 
 def _suitable(patient: Patient) -> list[StoredModule]:
     found = patient.modules(lambda one: has_codes(one) and is_linear(one) and len(one.form.shape or ()) == 2)
-    readable = [one for one in found if _has_scales(one)]
+    profiles: Mapping[str, ModuleProfile] = patient.evidence.find("module_profiles") or {}
+    readable = [one for one in found if one.name in profiles and _has_scales(one)]
     if not readable:
         raise NotApplicable("no scales that could be changed")
     return readable
@@ -69,7 +71,8 @@ def _has_scales(module: StoredModule) -> bool:
         scales = module.scales()
     except (ValueError, KeyError):
         return False
-    return scales.ndim == 2 and bool((scales != 0).all())
+    is_nested = module.part("nested_scale") is not None  # changing one would change its neighbours
+    return scales.ndim == 2 and bool((scales != 0).all()) and not is_nested
 
 
 def _scales(module: StoredModule) -> Array:
@@ -77,8 +80,9 @@ def _scales(module: StoredModule) -> Array:
 
 
 def _is_by_row(module: StoredModule) -> bool:
-    shape = module.form.shape or (0,)
-    return _scales(module).shape[0] == shape[0]
+    """One scale or more for each output; Q4_0 gives scales signs, whose rows are not compared."""
+    scales, shape = _scales(module), module.form.shape or (0,)
+    return scales.shape[0] == shape[0] and scales.shape[1] > 1 and bool((scales > 0).all())
 
 
 def _calm_place(patient: Patient, scales: Array) -> tuple[int, int]:

@@ -49,7 +49,7 @@ def code_groups(modules: Sequence[StoredModule], stacked: StoredModule) -> CodeG
     if stacked.form.format == "gguf" and scheme.format not in READ_BLOCKS:
         return None
     size = min(group_size(stacked), shape_of(stacked)[-1])
-    codes, num_bits = _from_zero(stacked)
+    codes, num_bits, is_signed = _from_zero(stacked)
     codes = codes.reshape(len(modules), -1, codes.shape[-1])
     words = _words(stacked, codes)
     ordered = _in_order(modules, codes, size)
@@ -60,7 +60,7 @@ def code_groups(modules: Sequence[StoredModule], stacked: StoredModule) -> CodeG
     return CodeGroups(
         num_bits=num_bits,
         codes=codes,
-        zeros=_zeros(stacked, codes, num_bits),
+        zeros=_zeros(stacked, codes, num_bits if is_signed else None),
         scales=_by_group(stacked.scales(), codes),
         words=words,
     )
@@ -74,16 +74,16 @@ def values_of(module: StoredModule) -> Array:
     return np.asarray(values, np.float32)
 
 
-def _from_zero(stacked: StoredModule) -> tuple[Array, int]:
-    """uint8 codes counted from 0, and their width; signed ones are shifted up."""
+def _from_zero(stacked: StoredModule) -> tuple[Array, int, bool]:
+    """uint8 codes counted from 0, their width, and whether they were signed and therefore shifted up."""
     codes, num_bits = stacked.codes(), bits_of(stacked)
     if codes.dtype != np.int8:
-        return codes, num_bits
+        return codes, num_bits, False
     middle = np.int16(1 << (num_bits - 1))
     shifted = codes.astype(np.int16) + middle
     if shifted.size and not 0 <= int(shifted.min()) <= int(shifted.max()) < 1 << num_bits:
         raise ValueError(f"{stacked.name}: codes {codes.min()}..{codes.max()} exceed {num_bits} bits")
-    return shifted.astype(np.uint8), num_bits
+    return shifted.astype(np.uint8), num_bits, True
 
 
 def _in_order(modules: Sequence[StoredModule], codes: Array, size: int) -> Array | None:
@@ -114,7 +114,7 @@ def _by_group(values: Array, codes: Array) -> Array:
     return np.broadcast_to(wide[:, :, : codes.shape[2]], codes.shape[:3])
 
 
-def _zeros(stacked: StoredModule, codes: Array, num_bits: int) -> Array | None:
+def _zeros(stacked: StoredModule, codes: Array, signed_bits: int | None) -> Array | None:
     """Zero points in units of codes from 0; an offset in units of weights is turned into one."""
     if stacked.part("offset") is not None:
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -123,9 +123,8 @@ def _zeros(stacked: StoredModule, codes: Array, num_bits: int) -> Array | None:
     zeros = stacked.zeros()
     if zeros is None:
         return None
-    is_signed = stacked.codes().dtype == np.int8 if stacked.form.format != "gguf" else False
     wide = _by_group(zeros, codes)
-    return wide + np.float32(1 << (num_bits - 1)) if is_signed else wide
+    return wide if signed_bits is None else wide + np.float32(1 << (signed_bits - 1))
 
 
 def _words(stacked: StoredModule, codes: Array) -> Array | None:

@@ -50,9 +50,10 @@ def channel_rms(rows: Array) -> Array:
 
 def unit_rows(rows: Array, rms: Array | None = None) -> Array:
     """[n, D] float32 divided by the rms of each channel, then to length 1; rows of zeros stay zero."""
-    scaled = rows / (channel_rms(rows) if rms is None else rms)
+    scaled = rows * (1 / (channel_rms(rows) if rms is None else rms))
     length = np.sqrt(np.einsum("nd,nd->n", scaled, scaled))
-    return np.asarray(scaled / np.where(length > 0, length, np.float32(1))[:, None])
+    scaled *= (1 / np.where(length > 0, length, np.float32(1)))[:, None]
+    return np.asarray(scaled)
 
 
 def alignment(left: Array, right: Array) -> float:

@@ -8,6 +8,7 @@ How much is read: 1/64 of a module's values, between 16 Ki and 128 Ki of them, i
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -40,7 +41,7 @@ BATCH_BYTES = 96 << 20
 """Payload bytes of a batch: a map's pages count as memory as soon as one byte of 64 KB around them is read."""
 BLOCKS_ARE_SLOW = 4
 """GGUF blocks take so much longer to dequantise than packed integers; so much less of them is sampled."""
-UNREADABLE = (ValueError, KeyError, IndexError, MalformedFile, NotImplementedError)
+UNREADABLE = (ValueError, KeyError, IndexError, OSError, MalformedFile, NotImplementedError)
 """What format files raise for parts that do not fit together; header rules report those."""
 
 
@@ -162,15 +163,27 @@ class _Batch:
 
 
 class MappedReader(TensorReader):
-    """A fresh map of the files, given back with the reader; arrays without numpy's slow memmap subclass."""
+    """Maps of its own, given back with the reader: pages that were touched count as memory until then."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self._open: dict[str, Array] = {}
 
     def raw(self, info: TensorInfo) -> Array:
-        """See TensorReader."""
-        return np.asarray(super().raw(info))
+        """See TensorReader; a plain array, since numpy's memmap pays for every view of it."""
+        if info.file not in self._open:
+            path = self._source.local_path(info.file)  # type: ignore[attr-defined]  # local sources only
+            with open(path, "rb") as stream:
+                mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+            self._open[info.file] = np.frombuffer(mapped, np.uint8)
+        data = self._open[info.file][info.start : info.end]
+        if data.size != info.nbytes:
+            raise MalformedFile(info.file, info.name, f"{info.nbytes} bytes", f"{data.size}")
+        return data
 
 
 def remapped(modules: Sequence[StoredModule], source: Source) -> list[StoredModule]:
-    """The modules over a map of their own: pages that were touched count as memory until it is dropped."""
+    """The modules over maps of their own."""
     if getattr(source, "local_path", None) is None:
         return list(modules)
     reader = MappedReader(source)
@@ -205,7 +218,8 @@ def judge_scales(modules: Sequence[StoredModule]) -> Sequence[ScaleStats | None]
         return [None] * len(modules)
     has_blocks = first.form.scheme is not None and first.form.scheme.block_shape is not None
     suspicious = SUSPICIOUS_IN_BLOCKS if has_blocks else SUSPICIOUS_OCTAVES
-    stacked = np.stack([one.reshape(-1, one.shape[-1]) for one in scales])
+    matrices = [one.reshape(-1, one.shape[-1]) for one in scales]
+    stacked = np.stack(matrices) if len(matrices) > 1 else matrices[0][None]
     return scale_stats(stacked, suspicious, with_tiles=_may_be_tiled(first))
 
 

@@ -16,8 +16,8 @@ SUSPICIOUS_OCTAVES = 3.0
 plain means, which cost no sort; what stays below this share of the bound is not looked at again."""
 SUSPICIOUS_IN_BLOCKS = 1.5
 """For the grids of block-scaled FP8, whose bound is 2."""
-MEDIAN_COUNT = 2048
-"""So many scales, evenly taken, give the median."""
+FEW_SCALES = 4096
+"""So many scales, evenly taken, give the median and the share of powers of two."""
 TILED_ROWS = 512
 """Rows whose order is judged."""
 MANTISSA = np.int32((1 << 23) - 1)
@@ -32,14 +32,16 @@ def scale_stats(scales: Array, suspicious: float = SUSPICIOUS_OCTAVES, *, with_t
     scales = np.ascontiguousarray(scales, np.float32)
     if not scales.size:
         return [_empty(scales.shape[1:]) for _ in scales]
-    logs = log2_bits(scales)
-    lows, highs = scales.min(axis=(1, 2)), scales.max(axis=(1, 2))
-    fractions = np.count_nonzero(scales.view(np.int32) & MANTISSA, axis=(1, 2)) / scales[0].size
+    flat = scales.reshape(len(scales), -1)
+    lows, highs, some = flat.min(axis=1), flat.max(axis=1), _some(flat)
+    fractions = np.count_nonzero(some.view(np.int32) & MANTISSA, axis=1) / some.shape[1]
     with np.errstate(invalid="ignore"):
         is_ordinary = (lows > 0) & np.isfinite(highs)  # false for a NaN
-    medians = median(_some(logs))
-    residuals, places = _residuals(scales, logs, suspicious, is_ordinary)
-    ratios, rows = _row_ratios(logs, is_ordinary)
+    medians = median(log2_bits(some))
+    logs = log2_bits(scales, is_positive=bool(is_ordinary.all()))
+    row_logs = logs.mean(axis=2)
+    ratios, rows = _row_ratios(row_logs, is_ordinary)
+    residuals, places = _residuals(scales, logs, row_logs, suspicious, is_ordinary)
     found = []
     for index in range(len(scales)):
         odd = {} if is_ordinary[index] else _odd(scales[index])
@@ -97,29 +99,30 @@ def _odd(scales: Array) -> dict[str, int | float | Place | None]:
     return found
 
 
-def log2_bits(scales: Array) -> Array:
+def log2_bits(scales: Array, *, is_positive: bool = False) -> Array:
     """log2 of |scale| by its exponent, straight between powers of two: at most 0.09 too small, as fast as a copy."""
-    logs = (scales.view(np.int32) & MAGNITUDE).astype(np.float32)
-    logs *= np.float32(2**-23)
+    bits = scales.view(np.int32) if is_positive else scales.view(np.int32) & MAGNITUDE
+    logs = np.multiply(bits, np.float32(2**-23), dtype=np.float32)
     logs -= np.float32(127)
     return logs
 
 
-def _some(logs: Array) -> Array:
-    flat = logs.reshape(len(logs), -1)
-    return flat[:, :: max(1, flat.shape[1] // MEDIAN_COUNT)]
+def _some(flat: Array) -> Array:
+    return np.ascontiguousarray(flat[:, :: max(1, flat.shape[1] // FEW_SCALES)])
 
 
-def _residuals(scales: Array, logs: Array, suspicious: float, is_ordinary: Array) -> tuple[Array, list[Place | None]]:
-    """Two-way residuals: around medians where plain means leave a suspicion, else the plain ones."""
+def _residuals(
+    scales: Array, logs: Array, row_logs: Array, suspicious: float, is_ordinary: Array
+) -> tuple[Array, list[Place | None]]:
+    """Two-way residuals: around medians where plain means leave a suspicion, else the plain ones. Overwrites `logs`."""
     count, rows, columns = scales.shape
     if min(rows, columns) < 2:
         return np.zeros(count), [None] * count
-    rest = logs - logs.mean(axis=2, keepdims=True)
-    rest -= rest.mean(axis=1, keepdims=True)
-    rest = np.abs(rest, out=rest).reshape(count, -1)
-    at = rest.argmax(axis=1)
-    residuals = rest[np.arange(count), at]
+    logs -= row_logs[:, :, None]
+    logs -= logs.mean(axis=1, keepdims=True)
+    rest = logs.reshape(count, -1)
+    at = np.where(rest.max(axis=1) > -rest.min(axis=1), rest.argmax(axis=1), rest.argmin(axis=1))
+    residuals = np.abs(rest[np.arange(count), at])
     places: list[Place | None] = [(int(one) // columns, int(one) % columns) for one in at]
     limit = suspicious * (1 - 1 / columns) * (1 - 1 / rows)
     for index in np.flatnonzero(~is_ordinary | (residuals >= limit)):
@@ -143,12 +146,11 @@ def two_way_residual(logs: Array) -> tuple[float, Place | None]:
     return float(rest.max()), (int(row), int(column))
 
 
-def _row_ratios(logs: Array, is_ordinary: Array) -> tuple[Array, list[int | None]]:
+def _row_ratios(row_logs: Array, is_ordinary: Array) -> tuple[Array, list[int | None]]:
     """The row whose scales are farthest from the others'. A row's mean log stands for its median."""
-    if logs.shape[1] < 2:
-        return np.zeros(len(logs)), [None] * len(logs)
-    rows = logs.mean(axis=2)
-    away = np.abs(rows - median(rows)[:, None])
+    if row_logs.shape[1] < 2:
+        return np.zeros(len(row_logs)), [None] * len(row_logs)
+    away = np.abs(row_logs - median(row_logs)[:, None])
     away[~is_ordinary] = 0  # the logarithms of zero and NaN are no numbers
     at = away.argmax(axis=1)
     return away[np.arange(len(away)), at], [int(one) for one in at]

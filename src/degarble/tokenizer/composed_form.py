@@ -61,9 +61,9 @@ def tables() -> _Tables:
     seconds.update(map(chr, (*_HANGUL_V, *_HANGUL_T)))
     openers = {char: text[0] for char, text in decomposed.items()}
     extenders = marks | seconds | {char for char, first in openers.items() if first in marks or first in seconds}
-    holders = firsts | {char for char, text in decomposed.items() if not firsts.isdisjoint(text)}
-    holders.update(map(chr, (*_HANGUL_L, *_HANGUL_SYLLABLES[:: len(_HANGUL_T) + 1])))
     changed = {char for char in decomposed if unicodedata.normalize("NFC", char) != char}
+    holders = firsts | changed | {char for char, text in decomposed.items() if not firsts.isdisjoint(text)}
+    holders.update(map(chr, (*_HANGUL_L, *_HANGUL_SYLLABLES[:: len(_HANGUL_T) + 1])))
     extender, loose, both = _char_class(extenders), _loose_class(extenders), _loose_class(extenders | changed)
     return _Tables(
         extenders=frozenset(extenders),
@@ -180,7 +180,9 @@ class ComposedForm(TextStage):
         edits: list[Edit] = []
         done = 0
         for found in table.unstable.finditer(text):
-            start, end = max(done, found.start() - 1), found.end()
+            start, end = found.span()
+            if start > done and text[start] in table.extenders:
+                start -= 1
             while end < len(text) and text[end] in table.extenders:
                 end += 1
             composed = unicodedata.normalize("NFC", text[start:end])

@@ -39,7 +39,7 @@ class HarmfulCharacters(TextStage):
         self._policy = policy
         self._num_private_use = 0
         self._row = ""  # group of the row (zero_width or variation) that reaches the end of what was taken
-        self._clusters, self._runs = _patterns(policy)
+        self._clusters, self._runs = patterns(policy)
         self._has_flags = policy.hidden != "keep"
 
     def _num_to_hold(self, text: str) -> int:
@@ -123,7 +123,7 @@ _KINDS = {**{kind.name: kind for kind in Kind}, "VARIATION": Kind.HIDDEN}
 
 
 @lru_cache(maxsize=32)
-def _patterns(policy: SanitizePolicy) -> tuple[re.Pattern[str], re.Pattern[str]]:
+def patterns(policy: SanitizePolicy) -> tuple[re.Pattern[str], re.Pattern[str]]:
     """What may be harmful, found fast; and runs of one kind within that."""
     classes = _classes(policy)
     suspects = _ABOVE_BMP.sub("", "".join(classes.values())) + _ASTRAL

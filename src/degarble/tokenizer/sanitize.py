@@ -3,20 +3,20 @@
     text ──► surrogate pairs ──► harmful characters ──► at most 30 marks ──► NFC ──► special-token text ──► text
 
 The order matters. Characters are dropped before normalisation, since a mark may then meet a letter; special tokens
-are looked for after it, since U+212A, the Kelvin sign, becomes a K. Chunked and whole give the same text and the same
-report, and a second pass changes nothing.
+are looked for after it, since U+212A, the Kelvin sign, becomes a K. Chunked and whole give the same text (neighbouring
+changes may be reported as one or as two), and a second pass changes nothing.
 """
 
 from __future__ import annotations
 
-import re
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from degarble.errors import UsageError
-from degarble.tokenizer.composed_form import ComposedForm, MarkLimit
-from degarble.tokenizer.harmful_characters import HarmfulCharacters
+from degarble.tokenizer.composed_form import ComposedForm, MarkLimit, tables
+from degarble.tokenizer.harmful_characters import HarmfulCharacters, patterns
 from degarble.tokenizer.sanitize_policy import Kind, SanitizePolicy, SanitizeRejected
 from degarble.tokenizer.special_texts import SpecialText, SpecialTexts, finder_of
 from degarble.tokenizer.surrogates import SurrogatePairs
@@ -54,15 +54,12 @@ class TokenSanitizer:
 
     def __init__(self, policy: SanitizePolicy | None = None) -> None:
         self.policy = policy or SanitizePolicy()
-        kept = set(self.policy.keep_controls)
-        controls = "".join(re.escape(chr(code)) for code in (*range(32), 127) if chr(code) not in kept)
-        drops = controls and self.policy.control != "keep"
-        self._ascii_control = re.compile(f"[{controls}]" if drops else "(?!)")
+        self._suspects = patterns(self.policy)[0]
         self._specials = finder_of(self.policy.special_tokens) if self.policy.special_tokens else None
 
     def sanitize(self, text: str) -> Sanitized:
         """Clean one text. Raises SanitizeRejected if the policy refuses it."""
-        if text.isascii() and not self._ascii_control.search(text) and not self._has_special(text):
+        if self._is_clean(text):
             return Sanitized(text=text)
         stream = self.stream()
         out = stream.finish(text)
@@ -73,8 +70,13 @@ class TokenSanitizer:
             special_texts=tuple(stream.special_texts),
         )
 
-    def _has_special(self, text: str) -> bool:
-        return self._specials is not None and next(self._specials.find(text, len(text)), None) is not None
+    def _is_clean(self, text: str) -> bool:
+        """Whether there is nothing to do, seen without looking at single characters; most texts are."""
+        if self._suspects.search(text) or (self._specials and next(self._specials.find(text, len(text)), None)):
+            return False
+        if text.isascii() or self.policy.nfc == "keep":
+            return True
+        return unicodedata.is_normalized("NFC", text) and not tables().maybe_long.search(text)
 
     def stream(self) -> SanitizerStream:
         """Start one text that arrives in chunks."""

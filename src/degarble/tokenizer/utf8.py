@@ -3,7 +3,7 @@
 A byte sequence that breaks the encoding becomes one U+FFFD for each *maximal subpart*, the longest beginning of a
 character that was still possible (Unicode 16, section 3.9, table 3-7). CPython's decoder does the same and releases a
 character with its last byte, but for one detail: it waits for the third byte of an encoded surrogate (`ED A0` to
-`ED BF`), which is invalid with the second. `decode_available_reference` spells the rule out and is the oracle in the tests.
+`ED BF`), which is invalid with the second. `decode_available_reference` spells the rule out: the oracle in the tests.
 """
 
 from __future__ import annotations

@@ -25,15 +25,15 @@ def norm_gain_unsafe_in_half(
     The largest |w| (|1 + w| where the family stores it so) of every norm of the text model, times the square root of
     its width. A normalised vector has that root as its largest possible entry, reached when one channel carries
     everything, as massive activations nearly do. Bound: 65504, the largest fp16 number. All bytes are read; exact as a
-    bound, not a prediction. Healthy SmolLM2: at most 4 % of the bound.
+    bound, not a prediction. Healthy: 80 at most in 529 norms of one trained model and its slices, 0.12 % of the bound.
 
     ## Why output turns to garbage
     In fp16 the product becomes infinite, and the next matrix turns infinity into NaN or into clipped logits. In bf16
     and fp32 nothing happens, so the file itself is sound.
 
     ## What you will see
-    With `--dtype float16` (the default of many 4-bit kernels): `<pad>` with a score of exactly -65504, empty answers or
-    NaN, often only for some prompts.
+    With `--dtype float16` (the default of many 4-bit kernels): `<pad>` with a score of exactly -65504, empty answers
+    or NaN, often only for some prompts.
 
     ## How to tell it from its look-alikes
     A norm that is out of line with its peers is damage: WGT217. Overflow inside the MLP or the residual stream needs a
@@ -55,8 +55,8 @@ def norm_gain_unsafe_in_half(
             module = gain.module
             yield Finding(
                 location=module.place(),
-                message=f"{module.any_part.name}: gain {gain.largest:.5g} times the root of {gain.width} is {gain.peak:.5g}"
-                ", beyond what fp16 holds",
+                message=f"{module.any_part.name}: gain {gain.largest:.5g} times the root of {gain.width} is "
+                f"{gain.peak:.5g}, beyond what fp16 holds",
                 measured={"gain": gain.largest, "peak": gain.peak},
                 bound={"peak_max": LARGEST_HALF},
                 fold="gain",

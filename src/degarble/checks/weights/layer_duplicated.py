@@ -25,15 +25,15 @@ def layer_duplicated(modules: Modules, twins: Twins, architecture: Architecture 
     ## What it looks for
     Equal payloads among all linears and routers of the decoder: first by a digest of their heads, then byte for byte,
     so a finding is proof. All linears of a layer equal to an earlier layer's, all of an expert's equal to another's in
-    the layer (in fused tensors too), or single modules. No pair among 270 healthy matrices is equal.
+    the layer (in fused tensors too), or single modules. No pair among 1,742 healthy matrices measured is equal.
 
     ## Why output turns to garbage
     A shard was written twice, a loop used the wrong index, or a rename mapped two sources to one name: one set of
     weights took the place of another, which is lost.
 
     ## What you will see
-    Fluent text that gets worse, or repetition; a copied expert shows only in some prompts. Two exchanged or repeated
-    middle layers of a small model still answer "Paris".
+    Fluent text that gets worse, or repetition; a copied expert shows only in some prompts. Small models lose a single
+    layer without a change in short answers.
 
     ## How to tell it from its look-alikes
     Merged and deepened models repeat runs of layers on purpose: three or more copied layers are information. Models
@@ -49,7 +49,8 @@ def layer_duplicated(modules: Modules, twins: Twins, architecture: Architecture 
     file, so nothing is done unattended.
 
     ## References
-    vllm-project/llm-compressor#1765 (byte difference of two runs), ollama/ollama#15866
+    No published case is known to us; the check follows from comparing payloads of healthy models, none of which
+    repeat.
     """
     predicted = frozenset(architecture.mtp_layers) if architecture is not None else frozenset[int]()
     is_design = len(twins.layers) >= BY_DESIGN

@@ -29,7 +29,9 @@ EXPLAINED_BY = (
 
 
 @check("WGT229", confidence=Confidence.LIKELY, level=Level.CONTENT, symptom_of=EXPLAINED_BY)
-def magnitude_implausible(modules: Modules, module_profiles: Mapping[str, ModuleProfile]) -> Iterator[Finding]:
+def magnitude_implausible(
+    modules: Modules, module_profiles: Mapping[str, ModuleProfile], magnitudes: Sequence[Magnitude] | None = None
+) -> Iterator[Finding]:
     """Weights are far larger or smaller than in other layers, or have the size of raw codes.
 
     ## What it looks for
@@ -60,32 +62,40 @@ def magnitude_implausible(modules: Modules, module_profiles: Mapping[str, Module
     ## References
     vllm-project/vllm#41021, modular/modular#6600
     """
+    known: set[str] = set()
     for name, profile in module_profiles.items():
         module = modules.get(name)
-        if module is None or module.kind != "linear" or profile.values.rms <= LARGE_RMS:
-            continue
-        if not module.form.is_quantized and _is_whole_numbers(module, profile):
-            yield _finding(module, profile, "holds whole numbers, as codes are", LARGE_RMS, "codes as values")
-        elif profile.values.rms > HUGE_RMS:
-            yield _finding(module, profile, "is larger than any trained weight", HUGE_RMS, "huge")
+        finding = _by_itself(module, profile) if module is not None else None
+        if finding is not None:
+            known.add(name)
+            yield finding
+    for one in magnitudes or ():
+        if one.module.name not in known and is_outlier(one) and not is_of_scales(one):
+            yield _unlike_peers(one)
 
 
-@check("WGT229", confidence=Confidence.LIKELY, level=Level.CONTENT, symptom_of=EXPLAINED_BY)
-def magnitude_unlike_peers(magnitudes: Sequence[Magnitude]) -> Iterator[Finding]:
-    """A module whose values, and not its scales, are out of proportion to the other layers."""
-    for one in magnitudes:
-        if is_outlier(one) and not is_of_scales(one):
-            factor = 2.718281828459045**one.deviation
-            yield Finding(
-                location=one.module.place(),
-                message=f"{one.module.any_part.name}: weights are {factor:.3g} times as large as in the other layers "
-                f"({one.z:.1f} robust deviations)",
-                severity=Severity.ERROR if one.z > SURE_Z else Severity.WARNING,
-                measured={"log_ratio": round(one.deviation, 3), "robust_z": round(one.z, 1), "rms": one.rms},
-                bound={"log_ratio_max": MAX_NATS, "robust_z_max": MIN_Z},
-                fix=Fix(id="copy-module", safe=False),
-                fold="unlike peers",
-            )
+def _by_itself(module: StoredModule, profile: ModuleProfile) -> Finding | None:
+    if module.kind != "linear" or profile.values.rms <= LARGE_RMS:
+        return None
+    if not module.form.is_quantized and _is_whole_numbers(module, profile):
+        return _finding(module, profile, "holds whole numbers, as codes are", LARGE_RMS, "codes as values")
+    if profile.values.rms > HUGE_RMS:
+        return _finding(module, profile, "is larger than any trained weight", HUGE_RMS, "huge")
+    return None
+
+
+def _unlike_peers(one: Magnitude) -> Finding:
+    factor = 2.718281828459045**one.deviation
+    return Finding(
+        location=one.module.place(),
+        message=f"{one.module.any_part.name}: weights are {factor:.3g} times as large as in the other layers "
+        f"({one.z:.1f} robust deviations)",
+        severity=Severity.ERROR if one.z > SURE_Z else Severity.WARNING,
+        measured={"log_ratio": round(one.deviation, 3), "robust_z": round(one.z, 1), "rms": one.rms},
+        bound={"log_ratio_max": MAX_NATS, "robust_z_max": MIN_Z},
+        fix=Fix(id="copy-module", safe=False),
+        fold="unlike peers",
+    )
 
 
 def _is_whole_numbers(module: StoredModule, profile: ModuleProfile) -> bool:

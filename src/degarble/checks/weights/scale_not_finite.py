@@ -34,7 +34,8 @@ def scale_not_finite(
     Every number of every scale, offset and codebook beside quantised weights, of every expert and prediction layer:
     NaN and infinity in 16- and 32-bit floats, the NaN bytes 0x7F and 0xFF in E4M3 block scales, 0xFF in E8M0 exponents
     (also where they are stored as plain bytes). The location is the first one's row and column in the stored tensor.
-    All bytes are read. Bound: none at all; no healthy file has one (0 of 1,336 tensors).
+    All bytes are read. Bound: none at all; healthy: none of 5,106 tensors of 33 small checkpoints and six forms of a
+    30-layer model.
 
     ## Why output turns to garbage
     A block scale multiplies 16, 32 or 128 weights. One NaN among them makes one output NaN for every token, the norm
@@ -53,9 +54,9 @@ def scale_not_finite(
     Read the tensor at the row and column of the finding. Dequantise that block: all of it is NaN.
 
     ## How to repair it
-    Quantise the module again from the original weights. Where all codes of the block are zero, any finite scale will do
-    (0x7E is the largest in E4M3): that change alters no weight, but it hides what the exporter did, so it is not made
-    unattended.
+    Quantise the module again from the original weights. Where all codes of the block are zero, any finite scale will
+    do (0x7E is the largest in E4M3): that change alters no weight, but it hides what the exporter did, so it is not
+    made unattended.
 
     ## References
     NVIDIA/Model-Optimizer#1397, NVIDIA/Model-Optimizer#1633, vllm-project/vllm-omni#4025, THUDM/slime#2256

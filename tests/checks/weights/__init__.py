@@ -1,0 +1,1 @@
+"""Look-alikes and edges of the rules about values."""
