@@ -7,7 +7,7 @@ WORK := .work
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= auto
 
-.PHONY: setup demo test test-core test-formats test-faults test-values test-hostile test-real test-slow lint format docs docs-check bench clean
+.PHONY: setup demo test test-core test-formats test-faults test-values test-hostile test-real test-real-plain test-real-integer test-real-float test-real-text test-slow lint format docs docs-check bench clean
 
 setup: $(READY)
 
@@ -41,8 +41,22 @@ test-values: $(READY)
 test-hostile: $(READY)
 	$(PYTEST) $(FAST) tests/hostile
 
-test-real: $(READY)
-	$(PYTEST) -n $(JOBS) -m "real and not slow" -rs
+# The real model, in parts as well: two forms of it at a time.
+REAL := -n $(JOBS) -m "real and not slow" -rs
+
+test-real: test-real-plain test-real-integer test-real-float test-real-text
+
+test-real-plain: $(READY)
+	$(PYTEST) $(REAL) tests/real -k "bf16 or gguf"
+
+test-real-integer: $(READY)
+	$(PYTEST) $(REAL) tests/real -k "gptq or awq"
+
+test-real-float: $(READY)
+	$(PYTEST) $(REAL) tests/real -k "not (bf16 or gguf or gptq or awq)"
+
+test-real-text: $(READY)
+	$(PYTEST) $(REAL) tests --ignore=tests/real
 
 test-slow: $(READY)
 	$(PYTEST) -m slow -rs

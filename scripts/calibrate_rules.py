@@ -6,13 +6,18 @@ beyond the worst value of its column's rule; say in the page how many checkpoint
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 
 from degarble.checks.weights.norm_weights_implausible import HEAD_NORMS
+from degarble.checks.weights.scales_swizzled import orders_of_scales
 from degarble.evidence import Evidence, Settings
 from degarble.evidence.layer_series import MIN_LAYERS, deviations, layer_series
 from degarble.evidence.norm_gains import norm_gains
+from degarble.evidence.pack_orders import bests
+from degarble.profile.joint import deviations as deviations_of
+from degarble.profile.module_profile import CodeStats
 from degarble.profile.repeated_rows import repeated_rows
 from degarble.target import open_target
 
@@ -61,8 +66,6 @@ def negative_norms(evidence: Evidence) -> Row:
 
 def norm_jumps(evidence: Evidence) -> Row:
     """WGT217, distance to the other layers in nats, layer 0 left out."""
-    import math
-
     profiles, worst, count = evidence.get("profiles"), None, 0
     for one in layer_series(
         evidence.get("modules"), lambda m: m.kind == "norm" and m.name.rpartition(".")[2] not in HEAD_NORMS
@@ -106,6 +109,82 @@ def norm_peaks(evidence: Evidence) -> Row:
     return "NUM301/303 largest |gain| * sqrt(width)", max((g.peak for g in gains), default=None), len(gains)
 
 
+def zero_points(evidence: Evidence) -> Row:
+    """WGT206, below 8 bits."""
+    found = [codes.shift for codes in _codes(evidence) if codes.num_bits < 8]
+    return "WGT206 largest |mean code - zero point|", max((abs(one) for one in found), default=None), len(found)
+
+
+def zero_point_order(evidence: Evidence) -> Row:
+    """WGT207; the smallest is the worst, so it is shown as 1 - correlation."""
+    found = [codes.correlation for codes in _codes(evidence) if codes.correlation is not None]
+    return "WGT207 1 - smallest correlation with zero points", 1 - min(found) if found else None, len(found)
+
+
+def group_ends(evidence: Evidence) -> Row:
+    """WGT208, as the second look sees it: rho over its bound."""
+    look, modules = evidence.get("second_look"), evidence.get("modules")
+    wide = [one for m in modules.linears() if (one := look.codes(m)) is not None and one.stats.num_bits <= 4]
+    shares = [one.rho_by_size[one.size] / one.bound for one in wide if one.size in one.rho_by_size]
+    return "WGT208 largest rho / bound at the stored size", max(shares, default=None), len(shares)
+
+
+def upper_halves(evidence: Evidence) -> Row:
+    """WGT210, distance from one half."""
+    found = [abs(codes.upper_half - 0.5) for codes in _codes(evidence)]
+    return "WGT210 largest |share in the upper half - 0.5|", max(found, default=None), len(found)
+
+
+def end_ratios(evidence: Evidence) -> Row:
+    """WGT211, asymmetric."""
+    found = [
+        math.log(codes.histogram[0] / codes.histogram[-1])
+        for codes in _codes(evidence)
+        if codes.correlation is not None and codes.num_bits in (3, 4) and codes.histogram[0] and codes.histogram[-1]
+    ]
+    return "WGT211 largest log(lowest / highest code)", max(found, default=None), len(found)
+
+
+def pack_orders(evidence: Evidence) -> Row:
+    """WGT209, deviations of the best order that nobody used, rotary partners left out."""
+    found = [
+        deviations_of(value, pair.stored, pair.count)
+        for profile in evidence.find("joint") or ()
+        for pair in profile.pairs
+        for value in bests(profile, pair).values()
+    ]
+    return "WGT209 largest deviations of another order", max(found, default=None), len(found)
+
+
+def exchanged(evidence: Evidence) -> Row:
+    """WGT221, over all rows; the smallest is the worst, so it is shown negative."""
+    look = evidence.get("block_look")
+    whole = [one for profile in evidence.find("joint") or () if (one := look.whole(profile)) is not None]
+    found = [-4 * one.key_value for one in whole if one.key_value is not None]
+    found += [-one.gate_up for one in whole if one.gate_up is not None]
+    return "WGT221 - smallest statistic (k/v times 4)", max(found, default=None), len(found)
+
+
+def swizzles(evidence: Evidence) -> Row:
+    """WGT222, shown negative."""
+    found = orders_of_scales(evidence.get("module_profiles"))
+    return "WGT222 - smallest deviations", max((-one for one in found.values()), default=None), len(found)
+
+
+def magnitudes(evidence: Evidence) -> Row:
+    """WGT216, WGT229."""
+    found = evidence.find("magnitudes") or ()
+    return (
+        "WGT216/229 largest |log ratio| to other layers",
+        max((abs(m.deviation) for m in found), default=None),
+        len(found),
+    )
+
+
+def _codes(evidence: Evidence) -> list[CodeStats]:
+    return [one.codes for one in evidence.get("module_profiles").values() if one.codes is not None]
+
+
 MEASURES: tuple[Callable[[Evidence], Row], ...] = (
     not_finite,
     dead_rows,
@@ -117,6 +196,15 @@ MEASURES: tuple[Callable[[Evidence], Row], ...] = (
     kv_scales,
     repeated_tokens,
     norm_peaks,
+    zero_points,
+    zero_point_order,
+    group_ends,
+    upper_halves,
+    end_ratios,
+    pack_orders,
+    exchanged,
+    swizzles,
+    magnitudes,
 )
 
 

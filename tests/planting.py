@@ -67,13 +67,17 @@ def assert_first_cause(fault: Fault, path: Path) -> None:
     """The rule of the fault is the first cause, at the place; all else that is new is its symptom."""
     report, place = plant(fault, path)
     assert report.summary["crashed"] == 0, [r.reason for r in report.results if r.outcome == "crashed"]
+    if fault.rule.startswith("ENG") and any(
+        c.finding.rule == fault.rule for c in healthy_report(path, settings_of(fault)).causes
+    ):
+        pytest.skip("the healthy checkpoint is beyond that limit already")
     known = {finding.fingerprint for finding in healthy_report(path, settings_of(fault)).findings}
     new = [cause for cause in report.causes if cause.finding.fingerprint not in known]
     assert new, f"{fault.rule} not found; report: {[f.rule + ': ' + f.message for f in report.findings]}"
     first = new[0].finding
     assert first.rule == fault.rule, f"first cause {first.rule}: {first.message}"
     assert points_at(first, place), f"points at {[p.as_dict() for p in first.all_places[:3]]}, not {place.as_dict()}"
-    strangers = [cause.finding for cause in new[1:]]
+    strangers = [cause.finding for cause in new[1:] if cause.finding.rule != fault.rule]
     assert not strangers, [f"{f.rule} at {f.location.name()}: {f.message}" for f in strangers]
 
 

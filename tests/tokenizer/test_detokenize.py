@@ -178,8 +178,8 @@ def test_interleaved_streams_do_not_touch_each_other(tokenizer: Tokenizer) -> No
     for at in range(length):
         for key, delta in zip(keys, batch.step(keys, [ids[at] for ids in sequences]), strict=True):
             texts[key] += delta
-    for key, delta in batch.step_many({key: sequences[key][length:] for key in keys}).items():
-        texts[key] += delta  # type: ignore[index]
+    rest = batch.step_many({key: sequences[key][length:] for key in keys})
+    texts = [text + rest[key] for key, text in zip(keys, texts, strict=True)]
     assert batch.state(0) == detokenizer.stream(after=sequences[0]).state()
     texts = [text + batch.close(key) for key, text in zip(keys, texts, strict=True)]
     assert texts == [detokenizer.decode(ids) for ids in sequences]

@@ -91,7 +91,7 @@ class _Suspicion:
 def pack_orders(joint: Sequence[JointProfile], modules: Modules, block_look: BlockLook) -> PackOrders:
     """Judge every pair of every layer."""
     judged = [(profile, pair) for profile in joint for pair in profile.pairs]
-    related = [one for one in judged if max(_bests(*one).values(), default=0.0) > RELATED or one[1].stored > RELATED]
+    related = [one for one in judged if max(bests(*one).values(), default=0.0) > RELATED or one[1].stored > RELATED]
     if not judged:
         raise EvidenceMissing("no two modules of a layer that work on the same channels")
     if not related:
@@ -115,7 +115,7 @@ def packs_outputs(module: StoredModule) -> bool:
     return axes is not None and axes[0][1] != 1
 
 
-def _bests(profile: JointProfile, pair: PairScore) -> dict[tuple[str, str], float]:
+def bests(profile: JointProfile, pair: PairScore) -> dict[tuple[str, str], float]:
     """(side, order) -> T, without the orders that healthy attentions show."""
     is_attention_key = pair.left == profile.modules.get("q")
     found = {("channels", name): value for name, value in pair.channels.items()}
@@ -126,7 +126,7 @@ def _bests(profile: JointProfile, pair: PairScore) -> dict[tuple[str, str], floa
 
 
 def _suspicion(profile: JointProfile, pair: PairScore) -> _Suspicion | None:
-    bests = _bests(profile, pair)
+    bests = bests(profile, pair)
     if not bests:
         return None
     (side, order), value = max(bests.items(), key=lambda item: item[1])

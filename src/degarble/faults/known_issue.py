@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from degarble.evidence.store import Settings
 from degarble.faults.interface import NotApplicable, Patient, fault
 from degarble.faults.skip_list_edit import config_object, declaration_of, quantized_linears
 from degarble.finding import Location
 
 
-@fault("ENG703")
+@fault("ENG703", settings=Settings(engine="vllm"))
 def known_issue(patient: Patient) -> Location:
     """Override a part of a fused layer by its own scheme: sound, but an engine asks for the fused name."""
     declaration = declaration_of(patient)

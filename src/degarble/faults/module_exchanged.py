@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from degarble.evidence.block_look import BlockLook
+from degarble.evidence.modules import Modules
 from degarble.faults.interface import NotApplicable, Patient, fault
 from degarble.faults.stored_values import overwrite
 from degarble.finding import Location
@@ -38,11 +38,12 @@ def gate_and_up_exchanged_everywhere(patient: Patient) -> Location:
     pairs = _pairs(patient, ("gate", "up"))
     for pair in pairs:
         _exchange(patient, *pair)
-    return replace(patient.pick(pairs)[0].place())
+    return patient.pick(pairs)[0].place()
 
 
 def _pairs(patient: Patient, parts: tuple[str, str]) -> list[tuple[StoredModule, StoredModule]]:
-    modules, look = patient.evidence.find("modules"), patient.evidence.find("block_look")
+    modules: Modules = patient.evidence.get("modules")
+    look: BlockLook = patient.evidence.get("block_look")
     profiles: Sequence[JointProfile] = patient.evidence.find("joint") or ()
     found = [
         (modules[profile.modules[parts[0]]], modules[profile.modules[parts[1]]])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
 from degarble.evidence.block_look import BlockLook
+from degarble.evidence.modules import Modules
 from degarble.faults.interface import NotApplicable, Patient, fault
 from degarble.faults.stored_values import replace_values
 from degarble.finding import Location
@@ -50,7 +51,7 @@ def rotary_rows_of_keys(patient: Patient) -> Location:
 @fault("WGT225")
 def gate_and_up_interleaved(patient: Patient) -> Location:
     """Deal the rows of gate_proj and up_proj out in turn and cut the result in half, in one layer or expert."""
-    modules = patient.evidence.find("modules")
+    modules: Modules = patient.evidence.get("modules")
     profiles: Sequence[JointProfile] = patient.evidence.find("joint") or ()
     telling = [
         one
@@ -59,7 +60,9 @@ def gate_and_up_interleaved(patient: Patient) -> Location:
     ]
     profile = patient.pick(telling)
     gate, up = modules[profile.modules["gate"]], modules[profile.modules["up"]]
-    if gate.form is not up.form or (gate.part("g_idx") is not None and (gate.array("g_idx") != up.array("g_idx")).any()):
+    if gate.form is not up.form or (
+        gate.part("g_idx") is not None and (gate.array("g_idx") != up.array("g_idx")).any()
+    ):
         raise NotApplicable("gate and up are stored in two forms")
     _deal(patient, gate, up)
     return gate.place()
@@ -88,7 +91,7 @@ def _attentions(patient: Patient, *, by_pair: bool = False) -> list[tuple[Block,
 def _reorder(patient: Patient, block: Block, part: str, *, is_half: bool) -> None:
     module = block.parts[part]
     head_dim = shape_of(block.parts["q"])[0] // block.num_heads
-    _rows(patient, module, lambda table: _other_order(table, head_dim, is_half=is_half))
+    move_rows(patient, module, lambda table: _other_order(table, head_dim, is_half=is_half))
 
 
 def _other_order(table: Array, head_dim: int, *, is_half: bool) -> Array:
@@ -97,48 +100,37 @@ def _other_order(table: Array, head_dim: int, *, is_half: bool) -> Array:
     return np.ascontiguousarray(heads.transpose(0, 2, 1, 3).reshape(table.shape))
 
 
-def _rows(patient: Patient, module: StoredModule, change) -> None:  # type: ignore[no-untyped-def]
+def move_rows(patient: Patient, module: StoredModule, change: Callable[[Array], Array]) -> None:
     """Move whole outputs: codes, scales and zero points together."""
-    if module.part("bias") is not None or (module.form.scheme is not None and module.form.scheme.block_shape):
-        raise NotApplicable("outputs share a bias or a block")
-    if not module.form.is_quantized:
-        replace_values(patient, module, codes=change(module.array("payload")))
-        return
     if module.form.format == "gguf":
         info = module.any_part
         raw = module.reader.raw(info).reshape(shape_of(module)[0], -1)
         patient.workspace.shard(info.file).set(info.name, info.dtype, info.shape, change(raw).tobytes())
         return
-    parts = {"codes": change(module.codes())}
-    if module.scales().shape[0] == shape_of(module)[0]:
-        parts["scales"] = change(module.scales())
-    zeros = module.zeros()
+    replace_values(patient, module, **{role: change(table) for role, table in _tables(module).items()})
+
+
+def _tables(module: StoredModule) -> dict[str, Array]:
+    """What has one row for each output. Raises NotApplicable where outputs share more than a tensor's scale."""
+    is_block = module.form.scheme is not None and module.form.scheme.block_shape is not None
+    if is_block or module.part("bias") is not None or module.payload is None or module.payload.dtype.startswith("GGUF"):
+        raise NotApplicable("outputs share a block or a bias, or cannot be written")
+    if not module.form.is_quantized:
+        return {"codes": module.array("payload")}
+    found = {"codes": module.codes()}
+    scales, zeros = module.scales(), module.zeros()
+    if scales.shape[0] == shape_of(module)[0]:
+        found["scales"] = scales
     if zeros is not None and module.part("zero_point") is not None:
-        parts["zeros"] = change(zeros)
-    replace_values(patient, module, **parts)
+        found["zeros"] = zeros
+    return found
 
 
 def _deal(patient: Patient, gate: StoredModule, up: StoredModule) -> None:
-    halves: dict[str, dict[str, Array]] = {gate.name: {}, up.name: {}}
-    keep: list[dict[str, Array]] = []
-    for module in (gate, up):
-        _rows_of: dict[str, Array] = {}
-        if module.form.format == "gguf" or module.part("bias") is not None:
-            raise NotApplicable("outputs cannot be moved")
-        if module.form.scheme is not None and module.form.scheme.block_shape:
-            raise NotApplicable("outputs share a block")
-        if not module.form.is_quantized:
-            _rows_of["codes"] = module.array("payload")
-        else:
-            _rows_of["codes"], _rows_of["scales"] = module.codes(), module.scales()
-            zeros = module.zeros()
-            if zeros is not None and module.part("zero_point") is not None:
-                _rows_of["zeros"] = zeros
-        keep.append(_rows_of)
-    for role in keep[0]:
-        if keep[0][role].shape[0] != shape_of(gate)[0]:
-            raise NotApplicable("one scale for all outputs")
-        full = np.stack([keep[0][role], keep[1][role]], axis=1).reshape(-1, keep[0][role].shape[1])
-        halves[gate.name][role], halves[up.name][role] = full[: len(full) // 2], full[len(full) // 2 :]
-    for module in (gate, up):
-        replace_values(patient, module, **halves[module.name])
+    first, second = _tables(gate), _tables(up)
+    if gate.form.is_quantized and "scales" not in first:
+        raise NotApplicable("one scale for all outputs")
+    dealt = {role: np.stack([first[role], second[role]], axis=1).reshape(-1, first[role].shape[1]) for role in first}
+    half = shape_of(gate)[0]
+    replace_values(patient, gate, **{role: table[:half] for role, table in dealt.items()})
+    replace_values(patient, up, **{role: table[half:] for role, table in dealt.items()})

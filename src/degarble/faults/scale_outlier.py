@@ -82,7 +82,7 @@ def _scales(module: StoredModule) -> Array:
 def _is_by_row(module: StoredModule) -> bool:
     """One scale or more for each output; Q4_0 gives scales signs, whose rows are not compared."""
     scales, shape = _scales(module), module.form.shape or (0,)
-    return scales.shape[0] == shape[0] and scales.shape[1] > 1 and bool((scales > 0).all())
+    return scales.shape[0] == shape[0] and bool((scales > 0).all())
 
 
 def _calm_place(patient: Patient, scales: Array) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from degarble.evidence.modules import Modules
 from degarble.faults.interface import NotApplicable, Patient, fault
 from degarble.faults.stored_values import overwrite
 from degarble.finding import Location
@@ -34,7 +35,7 @@ def scales_swizzled_everywhere(patient: Patient) -> Location:
 
 def _suitable(patient: Patient, least: float) -> list[StoredModule]:
     profiles: Mapping[str, ModuleProfile] = patient.evidence.find("module_profiles") or {}
-    modules = patient.evidence.find("modules")
+    modules: Modules = patient.evidence.get("modules")
     orders = {name: profile.scales.tiles for name, profile in profiles.items() if profile.scales is not None}
     found = [modules[name] for name, value in orders.items() if value is not None and value > least]
     if not found:

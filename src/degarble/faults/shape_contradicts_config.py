@@ -74,8 +74,11 @@ def _is_used(patient: Patient, config: ModelConfig, key: str) -> bool:
     """Whether the config has the key as a number of its own, and a stored tensor depends on it alone in some axis."""
     if not isinstance(config.text.get(key), int) or isinstance(config.text.get(key), bool):
         return False
-    if config.gguf is not None and not isinstance(config.gguf.metadata.get(config.places.get(key, "")), int):
-        return False
+    if config.gguf is not None:
+        place = config.places.get(key, "")
+        is_derived = list(config.places.values()).count(place) > 1  # head_dim, computed from the number of heads
+        if is_derived or not isinstance(config.gguf.metadata.get(place), int):
+            return False
     stored = patient.evidence.get("parameters").present
     return any(
         key in dim.replace("*", " ").split()

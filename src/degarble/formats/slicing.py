@@ -261,19 +261,20 @@ def _take(array: Array, axis: int, indices: Sequence[tuple[int, int]]) -> Array:
 
 def _stacked(modules: Sequence[StoredModule], role: str, runs: Runs) -> tuple[Array, tuple[int, ...]]:
     """The bytes of one part for the chosen outputs of all modules, and its shape."""
-    found = []
-    axis, first = 0, _grid(modules[0], role)
-    for module in modules:
-        grid = _grid(module, role)
-        if grid is None:
-            found.append(_repeated(module, role, runs))
-        elif not grid.outputs.codes:
-            found.append(grid.array[_block_rows(module, runs)])
-        else:
-            axis = grid.outputs.axis
-            found.append(_take(grid.array, axis, grid.outputs.cut(runs, module.name)))
-    array = np.concatenate(found, axis=axis) if len(found) > 1 else found[0]
-    return array, first.shape(array) if first is not None else (array.shape[0], 1)
+    first = _grid(modules[0], role)
+    if first is None:
+        array = np.concatenate([_repeated(module, role, runs) for module in modules])
+        return array, (array.shape[0], 1)
+    suffix, axis = modules[0].form.roles[role], first.outputs.axis
+    whole = [module.reader.raw(module.parts[suffix]).reshape(first.array.shape) for module in modules]
+    if not first.outputs.codes:
+        rows = _block_rows(modules[0], runs)
+        found = [array[rows] for array in whole]
+    else:
+        indices = first.outputs.cut(runs, modules[0].name)
+        found = [array[start:stop] if axis == 0 else array[:, start:stop] for array in whole for start, stop in indices]
+    array = np.concatenate(found, axis=axis)
+    return array, first.shape(array)
 
 
 def _block_rows(module: StoredModule, runs: Runs) -> Array:

@@ -17,17 +17,22 @@ A tensor that cannot be read (file too short, dtype unknown) has no entry: alway
 of the stored tensor with its leading axes flattened: row = index over shape[:-1], col = index in shape[-1]; GGUF blocks
 count blocks as columns.
 
-TensorProfile (exact)      name dtype shape count nbytes | nonfinite first_nonfinite | absmax | constant (the one bit
-                           pattern, or None) | zero_rows, constant_rows (RowSet: count, first) | longest_run, run_at
-                           (bytes equal to one word, for holes) | key (equal payloads have equal keys) | detail
-  .detail (ValueCounts)    None for large payloads: zeros negatives subnormals with their first places, min_positive,
-                           mean, rms, distinct
-ModuleProfile (sampled)    name | outputs (rows sampled) num_values is_exhaustive | values | codes | scales | dead_rows
-  .values (ValueStats)     rms mean std absmax median_abs log_row_rms
-  .codes (CodeStats)       num_bits histogram upper_half log_ratio spill shift shift_up shift_down corr extremes
-                           both_ends reach_zero rho rho_half num_groups
-  .scales (ScaleStats)     count min_positive absmax power_of_two log2_median residual (octaves) residual_at
-JointProfile               one layer (and expert): see layer.py; pure functions in joint.py take dequantised rows
-duplicates.py              equal_tensors(infos, profiles, reader): groups of bit-identical tensors
-repeated_rows.py           repeated_rows(array): groups of equal rows, exact
+TensorProfile (exact)      name dtype shape num_rows count | nonfinite first_nonfinite | absmax | constant (the 64-bit
+                           pattern throughout, or None) is_zero | zero_rows constant_rows (count, first) | flat_bytes
+                           first_flat (holes) | key (equal tensors have equal keys) | row_tops | sums mean rms (vectors)
+  .counts (ValueCounts)    None for large payloads: zeros negatives subnormals, first_zero …, min_positive
+ModuleProfile (sampled)    name outputs num_outputs num_values is_exhaustive | reach | dead_rows num_dead_rows (of all)
+  .values (ValueStats)     rms mean std absmax median_abs nonfinite log_row_rms
+  .codes (CodeStats)       num_bits num_groups histogram upper_half lower upper shift shift_up shift_down correlation
+                           extremes both_ends reach_zero rho rho_half spill num_spill; None for plain and float codes
+  .scales (ScaleStats)     of all scales: shape nonfinite zeros negatives with first places, min_positive absmax
+                           log2_median power_of_two residual residual_at row_ratio row_at tiles (swizzle)
+JointProfile (sampled)     layer expert modules pairs (stored, channels, neurons, best) key_value gate_up rotary
+duplicates.py              equal_tensors(infos, profiles, reader): groups of bit-identical tensors, proven by all bytes
+repeated_rows.py           repeated_rows(raw, num_rows): groups of equal rows, proven by all bytes
+reference.py               the slow twins
+
+What a sample is: 1/64 of a module's values, at least 16 Ki and at most 128 Ki; 64 neurons or one attention head of every
+block, four times as many where they look wrong; two experts a layer for pairs, every expert otherwise. `--exhaustive`
+takes all, `--sample` reads one chunk of 16 of large tensors and makes the report partial.
 """

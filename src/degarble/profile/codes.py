@@ -54,7 +54,7 @@ def code_stats(codes: Array, zeros: Array | None, num_bits: int, words: Array | 
 def _histograms(codes: Array, levels: int) -> Array:
     """[modules, levels]"""
     flat = codes.reshape(len(codes), -1)
-    if flat.shape[1] >= 1 << 15:
+    if flat.shape[1] >= 1 << 12:
         return np.stack([np.bincount(one, minlength=levels) for one in flat])
     shifted = flat + np.arange(len(flat), dtype=np.int32)[:, None] * levels
     return np.bincount(shifted.reshape(-1), minlength=levels * len(flat)).reshape(len(flat), levels)
@@ -63,7 +63,8 @@ def _histograms(codes: Array, levels: int) -> Array:
 def _shift_facts(means: Array, zeros: Array | None, middle: np.float32) -> dict[str, list[float | None]]:
     shifts = means - (middle if zeros is None else zeros)
     rows = shifts.mean(axis=2)
-    correlations = [None] * len(means) if zeros is None else list(map(correlation, means, zeros))
+    has_zeros = zeros is not None and bool((zeros != zeros.flat[0]).any())
+    correlations = list(map(correlation, means, zeros)) if has_zeros else [None] * len(means)  # type: ignore[arg-type]
     return {
         "shift": median(shifts.reshape(len(shifts), -1)).tolist(),
         "shift_up": (rows > 0.25).mean(axis=1).tolist(),
@@ -112,8 +113,12 @@ def _rho(without: Array, share: Array, size: int, is_known: list[bool]) -> list[
 def _spill(words: Array | None, count: int) -> dict[str, list[Any]]:
     if words is None:
         return {"spill": [None] * count, "num_spill": [0] * count}
-    is_zero = words[:, :, :-1] == 0
-    zeros = np.count_nonzero(is_zero, axis=(1, 2)).tolist()
-    odd = np.count_nonzero(is_zero & (words[:, :, 1:] & 1).view(np.bool_), axis=(1, 2)).tolist()
+    is_zero = words == 0
+    is_zero[:, :, -1] = False  # what follows the last code of a word is another word
+    is_odd = (words & 1).view(np.bool_).reshape(count, -1)
+    flat = is_zero.reshape(count, -1)
+    is_followed = flat[:, :-1] & is_odd[:, 1:]
+    zeros = [int(np.count_nonzero(one)) for one in flat]
+    odd = [int(np.count_nonzero(one)) for one in is_followed]
     shares = [one / all_of if all_of >= MIN_SPILL else None for one, all_of in zip(odd, zeros, strict=True)]
     return {"spill": shares, "num_spill": zeros}

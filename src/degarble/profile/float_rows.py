@@ -6,7 +6,7 @@ the place.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,13 +25,16 @@ def profile_floats(chunk: Chunk, bits: FloatBits, scratch: Array | None = None) 
         out = scratch[: chunk.raw.size].view(bits.unsigned).reshape(patterns.shape)
     doubled = bits.doubled(patterns, out)
     tops = doubled.max(axis=2)  # [tensors, lines]
+    extremes = _extremes(bits, patterns, doubled) if chunk.is_detailed else [None] * len(tops)
     return [
-        _profile(chunk, bits, index, patterns[index], doubled[index], tops[index])
+        _profile(chunk, bits, index, patterns[index], doubled[index], tops[index], extremes[index])
         for index in range(len(chunk.tensors))
     ]
 
 
-def _profile(chunk: Chunk, bits: FloatBits, index: int, patterns: Array, doubled: Array, tops: Array) -> TensorProfile:
+def _profile(
+    chunk: Chunk, bits: FloatBits, index: int, patterns: Array, doubled: Array, tops: Array, extremes: Extremes | None
+) -> TensorProfile:
     info, top, least = chunk.tensors[index], int(tops.max()), int(tops.min())
     columns = info.shape[-1] if info.shape else 1
     offset = chunk.start // bits.unsigned.itemsize
@@ -63,7 +66,7 @@ def _profile(chunk: Chunk, bits: FloatBits, index: int, patterns: Array, doubled
         flat_bytes=flat_bytes,
         first_flat=first_flat,
         key=head_key(chunk.raw[index]) if chunk.start == 0 else b"",
-        counts=_counts(bits, patterns, doubled, offset, columns) if chunk.is_detailed else None,
+        counts=_counts(bits, patterns, doubled, extremes, offset, columns) if extremes is not None else None,
         sums=_sums(bits, patterns, doubled) if chunk.is_detailed and len(info.shape) < 2 else None,
         row_tops=((chunk.first_row, row_tops),) if keep else (),
     )
@@ -82,24 +85,42 @@ def place(flags: Array, offset: int, columns: int) -> Place:
     return row, column
 
 
-def _counts(bits: FloatBits, patterns: Array, doubled: Array, offset: int, columns: int) -> ValueCounts:
-    """Three reductions tell whether there is anything to count; unsigned wrap-around puts zero last."""
-    one, found = bits.unsigned.type(1), dict[str, Any]()
-    has_negative = int(patterns.max()) > bits.sign
-    if bits.has_sign:
-        pattern = int((patterns - one).min()) + 1  # of the smallest positive number, if there is any
-        smallest = bits.twice(pattern) if pattern < bits.sign else bits.nonfinite
-    else:
-        smallest = int(doubled.min())
-    least = int((doubled - doubled.dtype.type(1)).min()) + 1 if has_negative else smallest
-    if smallest < bits.nonfinite:
-        found["min_positive"] = bits.magnitude(smallest)
-    if int(doubled.min()) == 0:
+class Extremes(NamedTuple):
+    """What tells whether a tensor has anything to count; doubled patterns."""
+
+    has_negative: bool
+    smallest: int
+    """Of the numbers above zero; `nonfinite` if there are none."""
+    least: int
+    """Of the numbers that are not zero."""
+    has_zero: bool
+
+
+def _extremes(bits: FloatBits, patterns: Array, doubled: Array) -> list[Extremes]:
+    """Four reductions over all tensors; unsigned wrap-around puts zero last."""
+    highest, lowest = patterns.max(axis=(1, 2)).tolist(), doubled.min(axis=(1, 2)).tolist()
+    positive = (patterns - bits.unsigned.type(1)).min(axis=(1, 2)).tolist()
+    magnitudes = (doubled - doubled.dtype.type(1)).min(axis=(1, 2)).tolist()
+    found = []
+    for high, low, pattern, magnitude in zip(highest, lowest, positive, magnitudes, strict=True):
+        is_there = bits.has_sign and pattern + 1 < bits.sign
+        smallest = bits.twice(pattern + 1) if is_there else bits.nonfinite if bits.has_sign else low
+        found.append(Extremes(high > bits.sign, smallest, magnitude + 1, low == 0))
+    return found
+
+
+def _counts(
+    bits: FloatBits, patterns: Array, doubled: Array, extremes: Extremes, offset: int, columns: int
+) -> ValueCounts:
+    found: dict[str, Any] = {}
+    if extremes.smallest < bits.nonfinite:
+        found["min_positive"] = bits.magnitude(extremes.smallest)
+    if extremes.has_zero:
         found |= _counted("zeros", "first_zero", doubled == 0, offset, columns)
-    if has_negative:
+    if extremes.has_negative:
         is_negative = (patterns > bits.sign) & (doubled < bits.nonfinite)
         found |= _counted("negatives", "first_negative", is_negative, offset, columns)
-    if least < bits.normal:
+    if extremes.least < bits.normal:
         is_subnormal = (doubled < bits.normal) & (doubled > 0)
         found |= _counted("subnormals", "first_subnormal", is_subnormal, offset, columns)
     return ValueCounts(**found)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from degarble.checkpoint.interface import TensorInfo, element_bits, num_elements
 from degarble.checkpoint.tensor_data import Array
@@ -79,26 +80,27 @@ def block_type(dtype: str) -> GgmlType | None:
     return kind if kind is not None and kind.block_size > 1 else None
 
 
-def stored_bytes(info: TensorInfo) -> int | None:
+@lru_cache(maxsize=4096)
+def stored_bytes(dtype: str, shape: tuple[int, ...]) -> int | None:
     """Bytes that dtype and shape ask for; None if the dtype is unknown or blocks do not fill the rows."""
-    count = num_elements(info.shape)
-    if not info.dtype.startswith(GGUF):
-        bits = element_bits(info.dtype)
+    count = num_elements(shape)
+    if not dtype.startswith(GGUF):
+        bits = element_bits(dtype)
         return None if bits is None else -(-count * bits // 8)
-    kind = GGML_TYPE_BY_NAME.get(info.dtype.removeprefix(GGUF))
-    if kind is None or (kind.block_size > 1 and (not info.shape or info.shape[-1] % kind.block_size)):
+    kind = GGML_TYPE_BY_NAME.get(dtype.removeprefix(GGUF))
+    if kind is None or (kind.block_size > 1 and (not shape or shape[-1] % kind.block_size)):
         return None
     return count // kind.block_size * kind.type_size
 
 
-def layout_of(info: TensorInfo, itemsize: int) -> Layout:
+def layout_of(shape: tuple[int, ...], nbytes: int, itemsize: int) -> Layout:
     """`itemsize`: bytes that must stay together, a number or a block."""
-    rows = num_elements(info.shape[:-1]) if info.shape else 1
-    row_bytes = info.nbytes // max(rows, 1)
-    if row_bytes < MIN_ROW_BYTES or row_bytes > CHUNK_BYTES or row_bytes * rows != info.nbytes:
+    rows = num_elements(shape[:-1]) if shape else 1
+    row_bytes = nbytes // max(rows, 1)
+    if row_bytes < MIN_ROW_BYTES or row_bytes > CHUNK_BYTES or row_bytes * rows != nbytes:
         line = max(1, LINE_BYTES // itemsize) * itemsize
-        return Layout(num_rows=1, row_bytes=0, line_bytes=min(line, max(info.nbytes, 1)), nbytes=info.nbytes)
-    return Layout(num_rows=rows, row_bytes=row_bytes, line_bytes=_line(row_bytes, itemsize), nbytes=info.nbytes)
+        return Layout(num_rows=1, row_bytes=0, line_bytes=min(line, max(nbytes, 1)), nbytes=nbytes)
+    return Layout(num_rows=rows, row_bytes=row_bytes, line_bytes=_line(row_bytes, itemsize), nbytes=nbytes)
 
 
 def _line(row_bytes: int, itemsize: int) -> int:

@@ -79,7 +79,7 @@ class ScaleStats(msgspec.Struct, frozen=True, kw_only=True):
     min_positive: float | None
     absmax: float | None
     power_of_two: float
-    """Share of scales that are powers of two; of 4096 of them, evenly taken, where there are more."""
+    """Share of scales that are powers of two; of 1024 of them, evenly taken, where there are more."""
     log2_median: float | None
     """Of the positive ones."""
     residual: float

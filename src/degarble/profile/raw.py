@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import BinaryIO
 
 import numpy as np
@@ -18,13 +19,13 @@ from degarble.executor import Executor, Progress, Unit
 from degarble.profile.float_bits import float_bits
 from degarble.profile.float_rows import profile_floats
 from degarble.profile.gguf_rows import profile_blocks
-from degarble.profile.lines import Chunk, Layout, block_type, layout_of, stored_bytes
+from degarble.profile.lines import CHUNK_BYTES, Chunk, Layout, block_type, layout_of, stored_bytes
 from degarble.profile.tensor_profile import TensorProfile
 from degarble.profile.word_rows import profile_words
 
 UNIT_BYTES = 32 << 20
-SMALL_BYTES = 1 << 17
-"""Tensors up to this size are profiled together with others of their shape."""
+SMALL_BYTES = 1 << 20
+"""Tensors up to this size are profiled together with others of their shape, a chunk's bytes at a time."""
 DETAILED_BYTES = 1 << 17
 """Payloads up to this size are looked at closely too: norms and biases are payloads of their modules."""
 SAMPLED_SHARE = 16
@@ -89,7 +90,7 @@ def profile_tensors(
 
 
 def _unreadable(info: TensorInfo, sizes: Mapping[str, int]) -> str | None:
-    expected = stored_bytes(info)
+    expected = stored_bytes(info.dtype, info.shape)
     if expected is None:
         return f"{info.dtype} {list(info.shape)} has no known size"
     if expected != info.nbytes:
@@ -100,11 +101,16 @@ def _unreadable(info: TensorInfo, sizes: Mapping[str, int]) -> str | None:
 
 
 def _pieces(info: TensorInfo, *, is_detailed: bool) -> Iterator[Piece]:
-    kind, bits = block_type(info.dtype), float_bits(info.dtype)
-    layout = layout_of(info, kind.type_size if kind else bits.unsigned.itemsize if bits else 1)
+    layout = _layout(info.dtype, info.shape, info.nbytes)
     step = max(1, UNIT_BYTES // layout.chunk_bytes) * layout.chunk_bytes
     for start in range(0, info.nbytes, step):
         yield Piece(info, layout, start, min(start + step, info.nbytes), is_detailed)
+
+
+@lru_cache(maxsize=4096)
+def _layout(dtype: str, shape: tuple[int, ...], nbytes: int) -> Layout:
+    kind, bits = block_type(dtype), float_bits(dtype)
+    return layout_of(shape, nbytes, kind.type_size if kind else bits.unsigned.itemsize if bits else 1)
 
 
 def _units(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
@@ -140,7 +146,7 @@ class _Scan:
                 else:
                     self._collect(result, [piece], self._large(reader, piece))
             for group in small.values():
-                most = max(1, (1 << 20) // group[0].info.nbytes)
+                most = max(1, CHUNK_BYTES // group[0].info.nbytes)
                 for at in range(0, len(group), most):
                     some = group[at : at + most]
                     self._collect(result, some, self._small(reader, some))

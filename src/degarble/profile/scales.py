@@ -16,7 +16,7 @@ SUSPICIOUS_OCTAVES = 3.0
 plain means, which cost no sort; what stays below this share of the bound is not looked at again."""
 SUSPICIOUS_IN_BLOCKS = 1.5
 """For the grids of block-scaled FP8, whose bound is 2."""
-FEW_SCALES = 4096
+FEW_SCALES = 1024
 """So many scales, evenly taken, give the median and the share of powers of two."""
 TILED_ROWS = 512
 """Rows whose order is judged."""

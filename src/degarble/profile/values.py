@@ -8,7 +8,7 @@ from degarble.checkpoint.tensor_data import Array
 from degarble.profile.median import median
 from degarble.profile.module_profile import ValueStats
 
-MAX_MEDIAN_VALUES = 4096
+MAX_MEDIAN_VALUES = 2048
 """A median needs a sort; so many values, evenly taken, give it to 2 %."""
 
 

@@ -39,7 +39,7 @@ class HarmfulCharacters(TextStage):
         self._policy = policy
         self._num_private_use = 0
         self._row = ""  # group of the row (zero_width or variation) that reaches the end of what was taken
-        self._clusters, self._runs = patterns(policy)
+        self._ascii, self._clusters, self._runs = patterns(policy)
         self._has_flags = policy.hidden != "keep"
 
     def _num_to_hold(self, text: str) -> int:
@@ -51,11 +51,14 @@ class HarmfulCharacters(TextStage):
     def _work(self, text: str) -> str:
         edits: list[Edit] = []
         end = 0
-        for cluster in self._clusters.finditer(text):
-            start = cluster.start()
-            if start > end:
-                self._row = ""
+        for cluster in (self._ascii if text.isascii() else self._clusters).finditer(text):
+            start, before = cluster.start(), end
             end = cluster.end()
+            if start > before:
+                self._row = ""
+            if end - start == 1 and (group := _ROW_OF.get(text[start])) and group != self._row:
+                self._row = group  # a joiner on its own, the common case
+                continue
             if start and text[start - 1] == BLACK_FLAG and self._has_flags and (flag := _FLAG.match(text, start - 1)):
                 start = flag.end()
             if not self._is_harmless(text[start:end]):
@@ -123,12 +126,17 @@ _KINDS = {**{kind.name: kind for kind in Kind}, "VARIATION": Kind.HIDDEN}
 
 
 @lru_cache(maxsize=32)
-def patterns(policy: SanitizePolicy) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """What may be harmful, found fast; and runs of one kind within that."""
+def patterns(policy: SanitizePolicy) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+    """What may be harmful in ASCII text, and in any; runs of one kind within that."""
     classes = _classes(policy)
     suspects = _ABOVE_BMP.sub("", "".join(classes.values())) + _ASTRAL
     runs = "|".join(f"(?P<{name}>[{members}]+)" for name, members in classes.items())
-    return re.compile(f"[{suspects}][{suspects}]*"), re.compile(runs or "(?!)")
+    controls = classes.get(Kind.CONTROL.name)
+    return (
+        re.compile(f"[{controls}]+" if controls else "(?!)"),
+        re.compile(f"[{suspects}][{suspects}]*"),
+        re.compile(runs or "(?!)"),
+    )
 
 
 def _classes(policy: SanitizePolicy) -> dict[str, str]:

@@ -54,7 +54,7 @@ class TokenSanitizer:
 
     def __init__(self, policy: SanitizePolicy | None = None) -> None:
         self.policy = policy or SanitizePolicy()
-        self._suspects = patterns(self.policy)[0]
+        self._ascii, self._suspects, _ = patterns(self.policy)
         self._specials = finder_of(self.policy.special_tokens) if self.policy.special_tokens else None
 
     def sanitize(self, text: str) -> Sanitized:
@@ -72,9 +72,12 @@ class TokenSanitizer:
 
     def _is_clean(self, text: str) -> bool:
         """Whether there is nothing to do, seen without looking at single characters; most texts are."""
-        if self._suspects.search(text) or (self._specials and next(self._specials.find(text, len(text)), None)):
+        is_ascii = text.isascii()
+        if (self._ascii if is_ascii else self._suspects).search(text):
             return False
-        if text.isascii() or self.policy.nfc == "keep":
+        if self._specials is not None and next(self._specials.find(text, len(text)), None):
+            return False
+        if is_ascii or self.policy.nfc == "keep":
             return True
         return unicodedata.is_normalized("NFC", text) and not tables().maybe_long.search(text)
 

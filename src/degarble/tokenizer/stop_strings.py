@@ -8,6 +8,7 @@ cut.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from degarble.errors import UsageError
@@ -22,6 +23,9 @@ class StopStrings:
             raise UsageError("an empty stop string would end every text before it begins")
         self.beginnings = frozenset(stop[:length] for stop in self.stops for length in range(1, len(stop)))
         self.longest = max((len(stop) for stop in self.stops), default=0)
+        openings = "".join(re.escape(stop[0]) for stop in self.stops)
+        self.may_begin = re.compile(f"[{openings}]" if openings else "(?!)").search
+        """Whether any stop string may begin in a text; most deltas hold none of these characters."""
         self._last_chars = frozenset(beginning[-1] for beginning in self.beginnings)
 
     def stream(self) -> StopStream:
@@ -61,6 +65,8 @@ class StopStream:
         """Take text, return what may be shown."""
         if self.matched is not None or not delta:
             return ""
+        if not self._held and self._stops.may_begin(delta) is None:
+            return delta
         text = self._held + delta
         found = self._stops.find(text)
         if found is not None:

@@ -44,6 +44,7 @@ class DecoderRow(msgspec.Struct, frozen=True, kw_only=True):
     num_exact: int
     num_raised: int
     num_late_chars: int
+    """In those that came out exact."""
     first: Disagreement | None = None
 
 
@@ -76,12 +77,12 @@ def verify_decoder(
             try:
                 deltas = decode(sample.ids)
                 found = "".join(deltas)
-                late += num_late(deltas, oracle) if len(deltas) >= len(sample.ids) else 0
             except Exception as error:  # foreign code: whatever it raises is what we came to see
                 raised += 1
                 failure = f"raises {type(error).__name__}: {error}"
             if not failure and found == expected:
                 exact += 1
+                late += num_late(deltas, oracle) if len(deltas) >= len(sample.ids) else 0
             elif first is None:
                 first = _disagreement(corpus, tokenizer, sample.ids, oracle, found, failure)
     return DecoderRow(

@@ -69,8 +69,8 @@ def known_issue(
     What the finding says: each issue has its own symptom.
 
     ## How to tell it from its look-alikes
-    Without `--engine` an issue that only its reporter has seen is an info, since it is not known which engine will be
-    used. An issue that is fixed in the named version is silent. Where another rule finds the fault in the file itself,
+    Without `--engine` an issue that only its reporter has seen, or that was fixed upstream in a release that is not
+    known, is an info, since it is not known which engine will be used. An issue that is fixed in the named version is silent. Where another rule finds the fault in the file itself,
     this finding is its symptom.
 
     ## How to confirm
@@ -103,7 +103,10 @@ def _finding(issue: KnownIssue, settings: Settings, declaration: Declaration | N
 
 
 def _severity(issue: KnownIssue, settings: Settings) -> Severity:
-    """Error for a version that is known to be affected; info for a single report about an engine nobody named."""
+    """Error for a version that is known to be affected; info, as long as nobody named an engine, for a single report
+    and for what was fixed upstream in a release that is not known.
+    """
     if settings.engine is None:
-        return Severity.INFO if issue.evidence == "reporter" else Severity.WARNING
+        is_past = issue.evidence == "merged fix" and not issue.fixed_in and not issue.versions
+        return Severity.INFO if is_past or issue.evidence == "reporter" else Severity.WARNING
     return Severity.ERROR if issue.covers(settings.engine_version) else Severity.WARNING

@@ -10,12 +10,12 @@ from degarble.evidence.modules import Modules
 from degarble.evidence.norm_gains import norm_gains
 from degarble.finding import Finding, Fix, Severity
 from degarble.profile.tensor_profile import TensorProfile
-from degarble.registry import check
+from degarble.registry import Level, check
 
 LARGEST_HALF = 65504.0
 
 
-@check("NUM303", severity=Severity.WARNING, symptom_of=("WGT203", "WGT217", *DAMAGED_FILE))
+@check("NUM303", level=Level.CONTENT, severity=Severity.WARNING, symptom_of=("WGT203", "WGT217", *DAMAGED_FILE))
 def norm_gain_unsafe_in_half(
     modules: Modules, profiles: Mapping[str, TensorProfile], architecture: Architecture | None = None
 ) -> Iterator[Finding]:

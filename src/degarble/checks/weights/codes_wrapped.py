@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from degarble.checks.weights.explained_by import DAMAGED_FILE, WRONG_READING
+from degarble.checks.weights.explained_by import DAMAGED_FILE, DAMAGED_VALUES, WRONG_READING
 from degarble.evidence.modules import Modules
 from degarble.evidence.second_look import SecondLook
 from degarble.finding import Confidence, Finding, Fix
@@ -45,7 +45,7 @@ class Wrapped:
     "WGT211",
     confidence=Confidence.LIKELY,
     level=Level.CONTENT,
-    symptom_of=("WGT204", "WGT208", "WGT210", *DAMAGED_FILE, *WRONG_READING),
+    symptom_of=("WGT204", "WGT208", "WGT210", *DAMAGED_VALUES, *DAMAGED_FILE, *WRONG_READING),
 )
 def codes_wrapped(
     modules: Modules, module_profiles: Mapping[str, ModuleProfile], second_look: SecondLook
@@ -143,9 +143,10 @@ def _spilled(judged: Sequence[tuple[StoredModule, CodeStats]], second_look: Seco
             continue
         wide = second_look.codes(module)
         spill = wide.stats.spill if wide is not None and wide.stats.num_spill >= MIN_ZEROS else None
-        if wide is not None and spill is not None and spill > MAX_SPILL:
-            if (spill - 0.5) * 2 * math.sqrt(wide.stats.num_spill) > SURE_SPILL:
-                yield Wrapped(module, "spill", spill, MAX_SPILL)
+        if wide is None or spill is None or spill <= MAX_SPILL:
+            continue
+        if (spill - 0.5) * 2 * math.sqrt(wide.stats.num_spill) > SURE_SPILL:
+            yield Wrapped(module, "spill", spill, MAX_SPILL)
 
 
 def _finding(one: Wrapped) -> Finding:

@@ -14,7 +14,7 @@ from degarble.finding import Confidence, Finding, Fix, Severity
 from degarble.formats.interface import StoredModule
 from degarble.profile.repeated_rows import repeated_rows
 from degarble.profile.tensor_profile import TensorProfile
-from degarble.registry import check
+from degarble.registry import Level, check
 
 MAX_REPEATED = 8
 MAX_REPEATED_SHARE = 0.001
@@ -22,7 +22,7 @@ SPECIAL_KEYS = ("pad_token_id", "bos_token_id", "eos_token_id", "unk_token_id", 
 RESTORE = Fix(id="restore-module", safe=False)
 
 
-@check("WGT226", symptom_of=("WGT201", "WGT202", "WGT204", *DAMAGED_FILE, *WRONG_READING))
+@check("WGT226", level=Level.CONTENT, symptom_of=("WGT201", "WGT202", "WGT204", *DAMAGED_FILE, *WRONG_READING))
 def embedding_rows_dead(
     modules: Modules,
     profiles: Mapping[str, TensorProfile],

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from degarble.checks.weights.blame import config_place, is_in_config
-from degarble.checks.weights.explained_by import DAMAGED_FILE, WRONG_READING
+from degarble.checks.weights.explained_by import DAMAGED_FILE, DAMAGED_VALUES, WRONG_READING
 from degarble.evidence.modules import Modules
 from degarble.evidence.second_look import INDEPENDENT, INDEPENDENT_WITH_ZEROS, SecondLook, WideCodes
 from degarble.finding import Confidence, Finding, Fix, Severity
@@ -22,7 +22,7 @@ MAX_BITS = 4
 MIN_GROUPS = 64
 LOW_CORRELATION = 0.8
 """With zero points, groups that are too large blur them: 0.63 to 0.76, healthy 0.83 and more."""
-EXPLAINED_BY = ("WGT204", "WGT209", "QNT113", *DAMAGED_FILE, *WRONG_READING)
+EXPLAINED_BY = ("WGT204", "WGT209", "QNT113", *DAMAGED_VALUES, *DAMAGED_FILE, *WRONG_READING)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from degarble.checks.weights.explained_by import DAMAGED_FILE, WRONG_READING
+from degarble.checks.weights.explained_by import DAMAGED_FILE, DAMAGED_VALUES, WRONG_READING
 from degarble.checks.weights.scale_outlier import MAX_NATS, MIN_Z, SURE_Z, is_of_scales, is_outlier
 from degarble.evidence.magnitudes import Magnitude
 from degarble.evidence.modules import Modules
@@ -24,7 +24,7 @@ MIN_CODE = 3
 """Ternary models hold -1, 0, 1."""
 EXPLAINED_BY = (
     "WGT201", "WGT202", "WGT203", "WGT206", "WGT207", "WGT208", "WGT210", "WGT211", "WGT212", "WGT214", "WGT215",
-    "WGT216", "WGT221", "WGT222", "QNT101", "QNT102", "QNT109", *DAMAGED_FILE, *WRONG_READING,
+    "WGT216", "WGT221", "WGT222", "QNT101", "QNT102", "QNT109", *DAMAGED_VALUES, *DAMAGED_FILE, *WRONG_READING,
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from degarble.checkpoint.gguf import GgufFile
-from degarble.checks.weights.explained_by import DAMAGED_FILE, WRONG_READING
+from degarble.checks.weights.explained_by import DAMAGED_FILE, DAMAGED_VALUES, WRONG_READING
 from degarble.errors import EvidenceMissing
 from degarble.evidence.block_look import BlockLook, deinterleaved, half_order_restores
 from degarble.evidence.model import ModelConfig
@@ -40,7 +40,7 @@ WEAK, WEAK_SHARE = 4.0, 0.5
 """T of q and k that deserves a look: below this, and below half of the median layer's."""
 UNRELATED = 1.5
 MIN_DEVIATIONS, MIN_RATIO = 8.0, 1.25
-EXPLAINED_BY = (*DAMAGED_FILE, *WRONG_READING)
+EXPLAINED_BY = (*DAMAGED_VALUES, *DAMAGED_FILE, *WRONG_READING)
 
 
 @check("WGT225", confidence=Confidence.LIKELY, level=Level.CONTENT, symptom_of=EXPLAINED_BY)

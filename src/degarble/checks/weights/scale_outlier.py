@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from degarble.checks.weights.explained_by import DAMAGED_FILE, WRONG_READING
+from degarble.checks.weights.explained_by import DAMAGED_FILE, DAMAGED_VALUES, WRONG_READING
 from degarble.evidence.magnitudes import Magnitude, block_residual, row_excess
 from degarble.evidence.modules import Modules
 from degarble.finding import Confidence, Finding, Fix, Severity
@@ -23,8 +23,8 @@ MAX_OCTAVES, MAX_GRID_OCTAVES, MAX_ROW_OCTAVES = 4.0, 2.0, 3.4
 MIN_GRID = 64
 """Rows of an FP8 block: grids of such blocks are smooth."""
 EXPLAINED_BY = (
-    "WGT201", "WGT202", "WGT206", "WGT207", "WGT208", "WGT210", "WGT212", "WGT214", "WGT215", "WGT221", "WGT222",
-    "QNT101", *DAMAGED_FILE, *WRONG_READING,
+    "WGT201", "WGT202", "WGT206", "WGT207", "WGT208", "WGT210", "WGT212", "WGT214", "WGT215", "WGT221", "WGT222", "WGT223",
+    "QNT101", *DAMAGED_VALUES, *DAMAGED_FILE, *WRONG_READING,
 )  # fmt: skip
 
 
@@ -84,7 +84,11 @@ def scale_outlier_inside(modules: Modules, module_profiles: Mapping[str, ModuleP
                 if found > bound:
                     yield _inside(module, f"the block at row {row}, group {group}", found, bound, row, group)
                     continue
-            if scales.row_ratio > MAX_ROW_OCTAVES and scales.row_at is not None and scales.shape[0] == profile.num_outputs:
+            if (
+                scales.row_ratio > MAX_ROW_OCTAVES
+                and scales.row_at is not None
+                and scales.shape[0] == profile.num_outputs
+            ):
                 found = min(scales.row_ratio, row_excess(module, scales.row_at))
                 if found > MAX_ROW_OCTAVES:
                     yield _inside(module, f"row {scales.row_at}", found, MAX_ROW_OCTAVES, scales.row_at, None)

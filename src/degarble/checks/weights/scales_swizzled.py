@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from degarble.checks.weights.explained_by import DAMAGED_FILE, WRONG_READING
+from degarble.checks.weights.explained_by import DAMAGED_FILE, DAMAGED_VALUES, WRONG_READING
 from degarble.errors import EvidenceMissing
 from degarble.evidence.modules import Modules
 from degarble.finding import Confidence, Finding, Fix
@@ -18,7 +18,12 @@ MAX_LAYER_SUM = -30.0
 """Of a layer's modules: healthy 124 and more, swizzled -123 and less."""
 
 
-@check("WGT222", confidence=Confidence.LIKELY, level=Level.CONTENT, symptom_of=(*DAMAGED_FILE, *WRONG_READING))
+@check(
+    "WGT222",
+    confidence=Confidence.LIKELY,
+    level=Level.CONTENT,
+    symptom_of=(*DAMAGED_VALUES, *DAMAGED_FILE, *WRONG_READING),
+)
 def scales_swizzled(modules: Modules, module_profiles: Mapping[str, ModuleProfile]) -> Iterator[Finding]:
     """Block scales lie in the tile order that a kernel wants, under the shape of the logical order.
 

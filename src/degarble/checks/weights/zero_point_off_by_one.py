@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from degarble.checks.weights.blame import config_place, is_in_config
-from degarble.checks.weights.explained_by import DAMAGED_FILE, WRONG_READING
+from degarble.checks.weights.explained_by import DAMAGED_FILE, DAMAGED_VALUES, WRONG_READING
 from degarble.evidence.modules import Modules
 from degarble.evidence.second_look import SecondLook
 from degarble.finding import Confidence, Finding, Fix, Location, Severity
@@ -43,7 +43,7 @@ class Shifted:
     "WGT206",
     confidence=Confidence.LIKELY,
     level=Level.CONTENT,
-    symptom_of=("WGT208", "WGT209", "WGT210", "WGT211", *DAMAGED_FILE, *WRONG_READING),
+    symptom_of=("WGT208", "WGT209", "WGT210", "WGT211", *DAMAGED_VALUES, *DAMAGED_FILE, *WRONG_READING),
 )
 def zero_point_off_by_one(
     modules: Modules,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from degarble.checks.weights.explained_by import DAMAGED_FILE, WRONG_READING
+from degarble.checks.weights.explained_by import DAMAGED_FILE, DAMAGED_VALUES, WRONG_READING
 from degarble.evidence.modules import Modules
 from degarble.evidence.second_look import SecondLook
 from degarble.finding import Confidence, Finding, Fix
@@ -25,7 +25,7 @@ LOST_GROUPS = 0.4
     "WGT207",
     confidence=Confidence.LIKELY,
     level=Level.CONTENT,
-    symptom_of=("WGT208", "WGT209", "WGT210", "WGT211", *DAMAGED_FILE, *WRONG_READING),
+    symptom_of=("WGT208", "WGT209", "WGT210", "WGT211", *DAMAGED_VALUES, *DAMAGED_FILE, *WRONG_READING),
 )
 def zero_points_misordered(
     modules: Modules, module_profiles: Mapping[str, ModuleProfile], second_look: SecondLook
