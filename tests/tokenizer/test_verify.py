@@ -125,3 +125,13 @@ def test_a_lost_pre_tokenizer_is_seen_in_ids_only(tmp_path: Path) -> None:
     other = small.stored(tmp_path / "b", document)
     found = compare_tokenizers(other, reference, samples_for(other, count=20))
     assert {item.kind for item in found} == {"ids"}
+
+
+@pytest.mark.engine
+def test_the_streamer_of_transformers(golden: Path) -> None:
+    folder = golden / "base-bf16"
+    tokenizer = load_tokenizer(folder)
+    row = run("transformers", tokenizer, str(folder))
+    assert row.num_sequences == 60
+    assert row.num_exact >= 50
+    assert row.num_late_chars > 0  # it waits for a space or a newline

@@ -126,10 +126,10 @@ def bests(profile: JointProfile, pair: PairScore) -> dict[tuple[str, str], float
 
 
 def _suspicion(profile: JointProfile, pair: PairScore) -> _Suspicion | None:
-    bests = bests(profile, pair)
-    if not bests:
+    orders = bests(profile, pair)
+    if not orders:
         return None
-    (side, order), value = max(bests.items(), key=lambda item: item[1])
+    (side, order), value = max(orders.items(), key=lambda item: item[1])
     is_sure = deviations(value, pair.stored, pair.count) > MIN_DEVIATIONS and value > MIN_RATIO * pair.stored
     return _Suspicion(profile, pair, side, order, value) if is_sure else None
 

@@ -32,7 +32,7 @@ duplicates.py              equal_tensors(infos, profiles, reader): groups of bit
 repeated_rows.py           repeated_rows(raw, num_rows): groups of equal rows, proven by all bytes
 reference.py               the slow twins
 
-What a sample is: 1/64 of a module's values, at least 16 Ki and at most 128 Ki; 64 neurons or one attention head of every
+What a sample is: 1/64 of a module's values, at least 16 Ki and at most 64 Ki; 64 neurons and 64 head dimensions of every
 block, four times as many where they look wrong; two experts a layer for pairs, every expert otherwise. `--exhaustive`
 takes all, `--sample` reads one chunk of 16 of large tensors and makes the report partial.
 """

@@ -3,7 +3,7 @@
     pair          rows (a pair of vectors in the hidden channels)
     up, down      row i of up_proj      column i of down_proj        neurons: runs of 32
     gate, down    row i of gate_proj    column i of down_proj
-    q, k          row i of q_proj       the row of its key head      whole heads
+    q, k          row i of q_proj       the row of its key head      whole heads, or the ends of one's halves
     v, o          the row of its value head    column i of o_proj
 
 A suspicion is looked at again with four times the neurons before it is written down.
@@ -29,6 +29,8 @@ from degarble.profile.sample import spread
 NUM_NEURONS = 64
 MORE = 4
 RUN = 32
+WORDS_OF_DIMS = 16
+"""Head dimensions are cut in multiples of this: whole words, and whole blocks of the orders that are tried."""
 SUSPICIOUS = 3.0
 """Deviations. Healthy candidates stay below 0.6, those of random weights reach 5."""
 WIDEST_BLOCK = 256
@@ -131,13 +133,15 @@ def _neuron_runs(block: Block, neurons: int) -> Runs:
 
 
 def _attention(block: Block, neurons: int) -> JointProfile:
-    """Rows of one or more whole heads, each with the key and value head it uses."""
+    """Rows of whole heads, or of one head's ends, each with the rows of the key and value head it uses."""
     head_dim = num_outputs(block.parts["q"]) // block.num_heads
     count = min(block.num_heads, max(1, neurons // head_dim))
     heads = sorted({int(at) for at in np.linspace(0, block.num_heads - 1, count).round()})
     shared = max(1, block.num_heads // block.num_kv_heads)
-    own = _head_runs(heads, head_dim)
-    kept = _head_runs([head // shared for head in heads], head_dim)
+    dims = _head_dims(head_dim, neurons)
+    width = sum(stop - start for start, stop in dims)
+    own = _head_runs(heads, head_dim, dims)
+    kept = _head_runs([head // shared for head in heads], head_dim, dims)
     readers: dict[str, Callable[[], Array]] = {
         "q": lambda: rows(block.parts["q"], own),
         "k": lambda: rows(block.parts["k"], kept),
@@ -156,12 +160,23 @@ def _attention(block: Block, neurons: int) -> JointProfile:
         modules={part: block.parts[part].name for part in vectors},
         pairs=tuple(pairs),
         key_value=exchange,
-        rotary=joint.rotary_order(vectors["q"], vectors["k"], head_dim) if "k" in vectors else None,
+        rotary=joint.rotary_order(vectors["q"], vectors["k"], width) if "k" in vectors else None,
     )
 
 
-def _head_runs(heads: Sequence[int], head_dim: int) -> Runs:
-    return tuple((head * head_dim, (head + 1) * head_dim) for head in heads)
+def _head_dims(head_dim: int, neurons: int) -> Runs:
+    """All of a head, or the ends of its two halves: rotary pairs stay pairs, (i, i + half) as well as (2 i, 2 i + 1).
+
+    The last dimensions of a half turn slowest, and there q and k agree best: on SmolLM2, as well as in a whole head.
+    """
+    half, kept = head_dim // 2, neurons // 2
+    if head_dim <= neurons or head_dim % 2 or kept % WORDS_OF_DIMS:
+        return ((0, head_dim),)
+    return ((half - kept, half), (head_dim - kept, head_dim))
+
+
+def _head_runs(heads: Sequence[int], head_dim: int, dims: Runs) -> Runs:
+    return tuple((head * head_dim + start, head * head_dim + stop) for head in heads for start, stop in dims)
 
 
 def _score(block: Block, left: str, right: str, vectors: Mapping[str, Array]) -> PairScore:

@@ -34,7 +34,7 @@ def numbers_reference(info: TensorInfo, raw: Array) -> dict[str, Any]:
         "first_negative": first_place(is_finite & (values < 0)),
         "subnormals": int((is_finite & (values != 0) & (np.abs(values) < smallest)).sum()),
         "min_positive": float(positive.min()) if positive.size else None,
-        "total": float(values[is_finite].sum()),
+        "total": float(np.sum(values[is_finite], dtype=np.longdouble)),
     }
 
 

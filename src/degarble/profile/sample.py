@@ -3,7 +3,7 @@
 A file may hold 16,000 small modules; one by one, calls would cost more than bytes. stack_outputs makes one module of a
 batch, the format's own code unpacks it once, and the statistics run over [modules, outputs, groups, group].
 
-How much is read: 1/64 of a module's values, between 16 Ki and 128 Ki of them, in runs spread evenly over its outputs.
+How much is read: 1/64 of a module's values, between 16 Ki and 64 Ki of them, in runs spread evenly over its outputs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from degarble.profile.scales import SUSPICIOUS_IN_BLOCKS, SUSPICIOUS_OCTAVES, sc
 from degarble.profile.tensor_profile import TensorProfile
 from degarble.profile.values import value_stats
 
-MIN_VALUES, MAX_VALUES, SHARE = 1 << 14, 1 << 17, 64
+MIN_VALUES, MAX_VALUES, SHARE = 1 << 14, 1 << 16, 64
 MIN_OUTPUTS = 8
 MIN_RUN = 4
 """Outputs read together at least: every run costs a few calls."""

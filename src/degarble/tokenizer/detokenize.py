@@ -15,7 +15,7 @@ that grows as it is used: state and id give text and next state, one dictionary 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -171,17 +171,19 @@ class StreamBatch:
     def __init__(self, detokenizer: Detokenizer) -> None:
         self._detokenizer = detokenizer
         self._streams: dict[object, TextStream] = {}
+        self._pushes: dict[object, Callable[[int], str]] = {}
 
     def open(self, key: object, after: Iterable[int] = (), *, state: StreamState | None = None) -> None:
         """Add a sequence under a key of the caller's."""
         if key in self._streams:
             raise UsageError(f"a stream {key!r} is open already")
-        self._streams[key] = self._detokenizer.stream(after, state=state)
+        stream = self._streams[key] = self._detokenizer.stream(after, state=state)
+        self._pushes[key] = stream.push
 
     def step(self, keys: Sequence[object], token_ids: Sequence[int]) -> list[str]:
         """One id for each of these sequences; their deltas in the same order."""
-        streams = self._streams
-        return [streams[key].push(token_id) for key, token_id in zip(keys, token_ids, strict=True)]
+        pushes = self._pushes
+        return [pushes[key](token_id) for key, token_id in zip(keys, token_ids, strict=True)]
 
     def step_many(self, token_ids: Mapping[object, Sequence[int]]) -> dict[object, str]:
         """Any number of ids for each of these sequences."""
@@ -189,6 +191,7 @@ class StreamBatch:
 
     def close(self, key: object) -> str:
         """Take a sequence out; returns the rest of its text."""
+        del self._pushes[key]
         return self._streams.pop(key).finish()
 
     def state(self, key: object) -> StreamState:

@@ -70,8 +70,8 @@ def known_issue(
 
     ## How to tell it from its look-alikes
     Without `--engine` an issue that only its reporter has seen, or that was fixed upstream in a release that is not
-    known, is an info, since it is not known which engine will be used. An issue that is fixed in the named version is silent. Where another rule finds the fault in the file itself,
-    this finding is its symptom.
+    known, is an info, since it is not known which engine will be used. An issue that is fixed in the named version
+    is silent. Where another rule finds the fault in the file itself, this finding is its symptom.
 
     ## How to confirm
     Open the link, compare versions, and run the same prompt in another engine or a later version.

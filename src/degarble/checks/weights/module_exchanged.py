@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from degarble.checks.weights.explained_by import DAMAGED_FILE, DAMAGED_VALUES, WRONG_READING
+from degarble.checks.weights.row_pairs_interleaved import CHANGED_CODES
 from degarble.errors import EvidenceMissing
 from degarble.evidence.block_look import BlockLook
 from degarble.evidence.modules import Modules
@@ -23,7 +24,7 @@ MAX_GATE_UP = -6.0
     "WGT221",
     confidence=Confidence.LIKELY,
     level=Level.CONTENT,
-    symptom_of=("WGT209", "WGT225", *DAMAGED_VALUES, *DAMAGED_FILE, *WRONG_READING),
+    symptom_of=("WGT209", "WGT225", *CHANGED_CODES, *DAMAGED_VALUES, *DAMAGED_FILE, *WRONG_READING),
 )
 def module_exchanged(joint: Sequence[JointProfile], block_look: BlockLook, modules: Modules) -> Iterator[Finding]:
     """Two modules of one layer hold each other's weights: k_proj and v_proj, or gate_proj and up_proj.

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from degarble.checks.weights.blame import config_place, is_in_config
 from degarble.checks.weights.explained_by import DAMAGED_FILE, DAMAGED_VALUES, WRONG_READING
+from degarble.checks.weights.row_pairs_interleaved import CHANGED_CODES
 from degarble.evidence.pack_orders import MIN_DEVIATIONS, MIN_RATIO, Misorder, PackOrders
 from degarble.finding import Confidence, Finding, Fix
 from degarble.methods.interface import Declaration
@@ -16,7 +17,7 @@ from degarble.registry import Level, check
     "WGT209",
     confidence=Confidence.LIKELY,
     level=Level.CONTENT,
-    symptom_of=("WGT225", *DAMAGED_VALUES, *DAMAGED_FILE, *WRONG_READING),
+    symptom_of=("WGT225", *CHANGED_CODES, *DAMAGED_VALUES, *DAMAGED_FILE, *WRONG_READING),
 )
 def pack_order_contradicts(pack_orders: PackOrders, declaration: Declaration | None = None) -> Iterator[Finding]:
     """Codes lie in another order inside their words than the format says, so that weights are permuted.

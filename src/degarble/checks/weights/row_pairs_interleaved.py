@@ -36,11 +36,14 @@ GGUF_PAIRS = frozenset({"llama"})
 SUSPICIOUS = -0.5
 MAX_LAYER, MAX_SUM = -4.0, -4.0
 """Healthy 2.5 and more a layer over all heads, permuted -3 and less; random weights -3 at least."""
-WEAK, WEAK_SHARE = 4.0, 0.5
+WEAK, WEAK_SHARE, WEAKEST = 4.0, 0.5, 1.5
 """T of q and k that deserves a look: below this, and below half of the median layer's."""
-UNRELATED = 1.5
+UNRELATED = 3.0
+"""T of gate and up with down that deserves a look; healthy layers behind the first have 14 and more."""
 MIN_DEVIATIONS, MIN_RATIO = 8.0, 1.25
-EXPLAINED_BY = (*DAMAGED_VALUES, *DAMAGED_FILE, *WRONG_READING)
+CHANGED_CODES = ("WGT206", "WGT208", "WGT210", "WGT211")
+"""Damage to codes that no order mends, and that every comparison of rows feels."""
+EXPLAINED_BY = (*CHANGED_CODES, *DAMAGED_VALUES, *DAMAGED_FILE, *WRONG_READING)
 
 
 @check("WGT225", confidence=Confidence.LIKELY, level=Level.CONTENT, symptom_of=EXPLAINED_BY)
@@ -146,7 +149,7 @@ def _one_side(attentions: Sequence[JointProfile], block_look: BlockLook, modules
     if not scores:
         return
     limit = min(WEAK, WEAK_SHARE * float(np.median(list(scores.values())))) if len(scores) > 3 else WEAK
-    limit = max(limit, UNRELATED)
+    limit = max(limit, WEAKEST)
     for profile in attentions:
         if scores.get(id(profile), limit) >= limit:
             continue

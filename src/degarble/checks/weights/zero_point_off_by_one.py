@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from degarble.checks.weights.blame import config_place, is_in_config
 from degarble.checks.weights.explained_by import DAMAGED_FILE, DAMAGED_VALUES, WRONG_READING
 from degarble.evidence.modules import Modules
 from degarble.evidence.second_look import SecondLook
-from degarble.finding import Confidence, Finding, Fix, Location, Severity
+from degarble.finding import Confidence, Finding, Fix, Severity
 from degarble.formats.interface import PAYLOAD, StoredModule
 from degarble.methods.interface import Declaration
 from degarble.profile.module_profile import CodeStats, ModuleProfile
@@ -43,7 +43,7 @@ class Shifted:
     "WGT206",
     confidence=Confidence.LIKELY,
     level=Level.CONTENT,
-    symptom_of=("WGT208", "WGT209", "WGT210", "WGT211", *DAMAGED_VALUES, *DAMAGED_FILE, *WRONG_READING),
+    symptom_of=("WGT208", "WGT210", "WGT211", *DAMAGED_VALUES, *DAMAGED_FILE, *WRONG_READING),
 )
 def zero_point_off_by_one(
     modules: Modules,
@@ -128,7 +128,7 @@ def _findings(found: Sequence[Shifted], judged: int, declaration: Declaration | 
         same = [one for one in found if one.shift * sign > 0]
         relabel = _other_version(same, sign) if same else None
         if relabel and declaration is not None and is_in_config(len(same), judged, declaration):
-            yield _label_finding(declaration, same, sign, relabel)
+            yield from (_label_finding(declaration, one, len(same), relabel) for one in same)
             continue
         is_voted = len(same) >= MIN_VOTES
         for one in same:
@@ -147,21 +147,19 @@ def _other_version(same: Sequence[Shifted], sign: int) -> str | None:
     return V2 if sign < 0 and not is_v2 else V1 if sign > 0 and is_v2 else None
 
 
-def _label_finding(declaration: Declaration, same: Sequence[Shifted], sign: int, relabel: str) -> Finding:
-    example = same[0]
-    place = config_place(declaration, example.module, "label", "zero_point")
+def _label_finding(declaration: Declaration, one: Shifted, count: int, relabel: str) -> Finding:
+    place = config_place(declaration, one.module, "label", "zero_point")
     said = V1 if relabel == V2 else V2
     key = place.key if (place.key or "").endswith("format") else f"{declaration.key}.checkpoint_format".lstrip(".")
     return Finding(
-        location=Location(
-            file=place.file, key=key, tensor=place.tensor, module=place.module, layer=place.layer, expert=place.expert
-        ),
+        location=replace(place, key=key),
         message=f"{key} says {said} (or nothing, which means it), but zero points are stored as in {relabel}: mean code "
-        f"- zero point is {example.shift:+.2f} instead of 0 in {len(same)} modules, {example.module.name} among them",
-        measured={"median_code_minus_zero": round(example.shift, 3), "modules": len(same)},
+        f"- zero point is {one.shift:+.2f} instead of 0 in {count} modules, {one.module.name} among them",
+        measured={"median_code_minus_zero": round(one.shift, 3), "modules": count},
         bound={"abs_max": MIN_SHIFT, "written_by": relabel},
         fix=Fix(id="correct-checkpoint-format", safe=True),
         predicts="one ordinary token repeated",
+        fold="label",
     )
 
 
