@@ -99,3 +99,11 @@ def test_rows_of_zeros_are_harmless() -> None:
     left, right = pair(0.4)
     left[:5], right[:, 3] = 0, 0
     assert np.isfinite(joint.alignment(joint.unit_rows(left), joint.unit_rows(right)))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 3e38])
+def test_damaged_values_do_not_spread(value: float) -> None:
+    left, right = pair(0.4)
+    healthy = joint.alignment(joint.unit_rows(left), joint.unit_rows(right))
+    left[7, 9] = value
+    assert joint.alignment(joint.unit_rows(left), joint.unit_rows(right)) == pytest.approx(healthy, rel=0.05)

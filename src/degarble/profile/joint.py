@@ -42,15 +42,27 @@ WIDE_ORDERS: Mapping[str, tuple[int, ...]] = {
 """Orders inside blocks of 32, as GGUF nibbles have them."""
 
 
+LARGEST = 1e15
+"""Larger values overflow when squares of them are added."""
+
+
 def channel_rms(rows: Array) -> Array:
     """[n, D] -> [D], 1 where a channel is all zero."""
     rms = np.sqrt(np.einsum("nd,nd->d", rows, rows) / max(len(rows), 1))
-    return np.where(rms > 0, rms, np.float32(1)).astype(np.float32)
+    return np.where(rms == 0, np.float32(1), rms).astype(np.float32)
 
 
-def unit_rows(rows: Array, rms: Array | None = None) -> Array:
-    """[n, D] float32 divided by the rms of each channel, then to length 1; rows of zeros stay zero."""
-    scaled = rows * (1 / (channel_rms(rows) if rms is None else rms))
+def unit_rows(rows: Array) -> Array:
+    """[n, D] float32 divided by the rms of each channel, then to length 1; rows of zeros stay zero.
+
+    Infinities and NaNs count as zero: other rules report them, and one of them would make every statistic NaN.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        rms = channel_rms(rows)
+        if not np.isfinite(rms).all():
+            rows = np.where(np.isfinite(rows) & (np.abs(rows) < LARGEST), rows, np.float32(0))
+            rms = channel_rms(rows)
+    scaled = rows * (1 / rms)
     length = np.sqrt(np.einsum("nd,nd->n", scaled, scaled))
     scaled *= (1 / np.where(length > 0, length, np.float32(1)))[:, None]
     return np.asarray(scaled)

@@ -18,7 +18,7 @@ TAIL_SHARE = 8
 """More than an eighth of the codes, unused at one end, is a tail: symmetric tools leave out one code of 16."""
 REACHED = 0.5
 """Share of groups that must reach the other end before an unused tail says anything."""
-EXPLAINED_BY = ("WGT204", "WGT208", *DAMAGED_VALUES, *DAMAGED_FILE, *WRONG_READING)
+EXPLAINED_BY = ("WGT204", *DAMAGED_VALUES, *DAMAGED_FILE, *WRONG_READING)
 
 
 @check("WGT210", confidence=Confidence.LIKELY, level=Level.CONTENT, symptom_of=EXPLAINED_BY)

@@ -45,7 +45,7 @@ class Wrapped:
     "WGT211",
     confidence=Confidence.LIKELY,
     level=Level.CONTENT,
-    symptom_of=("WGT204", "WGT208", "WGT210", *DAMAGED_VALUES, *DAMAGED_FILE, *WRONG_READING),
+    symptom_of=("WGT204", "WGT210", *DAMAGED_VALUES, *DAMAGED_FILE, *WRONG_READING),
 )
 def codes_wrapped(
     modules: Modules, module_profiles: Mapping[str, ModuleProfile], second_look: SecondLook

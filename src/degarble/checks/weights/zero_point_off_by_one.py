@@ -43,7 +43,7 @@ class Shifted:
     "WGT206",
     confidence=Confidence.LIKELY,
     level=Level.CONTENT,
-    symptom_of=("WGT208", "WGT210", "WGT211", *DAMAGED_VALUES, *DAMAGED_FILE, *WRONG_READING),
+    symptom_of=("WGT210", "WGT211", *DAMAGED_VALUES, *DAMAGED_FILE, *WRONG_READING),
 )
 def zero_point_off_by_one(
     modules: Modules,
