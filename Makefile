@@ -7,7 +7,7 @@ WORK := .work
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= auto
 
-.PHONY: setup demo test test-core test-checks test-formats test-faults test-values test-hostile test-real test-real-plain test-real-integer test-real-float test-real-text test-slow lint format docs docs-check bench clean
+.PHONY: setup demo test test-core test-checks test-formats test-faults-container test-faults-quantization test-values test-hostile test-real test-real-plain test-real-integer test-real-float test-real-text test-slow lint format docs docs-check bench clean
 
 setup: $(READY)
 
@@ -24,7 +24,7 @@ demo: $(READY)
 FAST := -n $(JOBS) -m "not real and not slow"
 CONTENT_RULES := WGT or NUM or content
 
-test: test-core test-checks test-formats test-faults test-hostile
+test: test-core test-checks test-formats test-faults-container test-faults-quantization test-hostile
 
 test-core: $(READY)
 	$(PYTEST) $(FAST) tests --ignore=tests/formats --ignore=tests/checks --ignore=tests/hostile \
@@ -36,8 +36,11 @@ test-checks: $(READY)
 test-formats: $(READY)
 	$(PYTEST) $(FAST) tests/formats
 
-test-faults: $(READY)
-	$(PYTEST) $(FAST) tests/test_every_check.py -k "not ($(CONTENT_RULES))"
+test-faults-container: $(READY)
+	$(PYTEST) $(FAST) tests/test_every_check.py -k "not (QNT or ENG or $(CONTENT_RULES))"
+
+test-faults-quantization: $(READY)
+	$(PYTEST) $(FAST) tests/test_every_check.py -k "(QNT or ENG) and not ($(CONTENT_RULES))"
 
 # Faults in values; minutes long, so run by hand until they are cut into slices.
 test-values: $(READY)
