@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from degarble.checkpoint.tensor_data import Array
-from degarble.profile.median import median
+from degarble.profile.median import median, median_of_numbers
 from degarble.profile.scales import log2_bits, scale_stats, two_way_residual
 from degarble.profile.swizzle import swizzle_deviations, swizzled, unswizzled
 
@@ -88,3 +88,6 @@ def test_median_is_numpys(count: int) -> None:
     values = np.random.default_rng(count).normal(size=(7, count))
     values[3, 0] = np.nan
     assert np.array_equal(median(values), np.median(values, axis=1), equal_nan=True)
+    assert np.array_equal(
+        median_of_numbers(values), [np.nanmedian(row) if row.size > 1 or row[0] == row[0] else 0 for row in values]
+    )

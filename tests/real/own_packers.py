@@ -13,7 +13,7 @@ from degarble.checkpoint.folder import LocalFolder
 from degarble.checkpoint.tensor_data import Array
 from degarble.checkpoint.workspace import Workspace
 from degarble.evidence import Evidence, Settings
-from degarble.formats import affine, awq, compressed_pack, fp8_block, gptq
+from degarble.formats import affine, awq, compressed_pack, fp8_block, gptq, packing
 
 GROUP = 64
 """576 columns are no multiple of 128."""
@@ -44,7 +44,7 @@ def pack_compressed(weight: Array) -> dict[str, Array]:
     """compressed-tensors, packed, asymmetric."""
     codes, scales, zeros = affine.quantize(weight, 4, GROUP, symmetric=False, scale_dtype=ml_dtypes.bfloat16)
     return {
-        "weight_packed": compressed_pack.pack_words(codes, 4),
+        "weight_packed": packing.pack_words(codes, 4),
         "weight_scale": scales,
         "weight_zero_point": compressed_pack.pack_zeros(zeros, 4),
         "weight_shape": np.array(weight.shape, np.int64),

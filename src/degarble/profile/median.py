@@ -17,3 +17,12 @@ def median(values: Array) -> Array:
         found = (found + sorted_near[..., middle - 1]) / 2
     last = sorted_near[..., count - 1]  # NaN sorts last
     return np.asarray(np.where(np.isnan(last), last, found))
+
+
+def median_of_numbers(values: Array) -> Array:
+    """[..., n] -> [...], NaN left out; 0 for rows of nothing but NaN."""
+    ordered = np.sort(values, axis=-1)  # NaN sorts last
+    count = np.count_nonzero(~np.isnan(values), axis=-1)[..., None]
+    low = np.take_along_axis(ordered, np.maximum(count - 1, 0) // 2, axis=-1)
+    high = np.take_along_axis(ordered, np.minimum(count // 2, values.shape[-1] - 1), axis=-1)
+    return np.asarray(np.where(count > 0, (low + high) / 2, 0)[..., 0])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
-from degarble.profile.median import median
+from degarble.profile.median import median, median_of_numbers
 from degarble.profile.module_profile import Place, ScaleStats
 from degarble.profile.swizzle import TILE_COLUMNS, TILE_ROWS, swizzle_deviations
 
@@ -135,10 +133,8 @@ def _residuals(
 def two_way_residual(logs: Array) -> tuple[float, Place | None]:
     """Largest |x - median of its row - median of its column of what is left|, and where; NaN is left out."""
     if np.isnan(logs).any():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # rows of nothing but NaN
-            rest = logs - np.nanmedian(logs, axis=1, keepdims=True)
-            rest = np.abs(np.nan_to_num(rest - np.nanmedian(rest, axis=0)))
+        rest = logs - median_of_numbers(logs)[:, None]
+        rest = np.abs(np.nan_to_num(rest - median_of_numbers(rest.T)))
     else:
         rest = logs - median(logs)[:, None]
         rest = np.abs(rest - median(rest.T))

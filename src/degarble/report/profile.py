@@ -16,7 +16,9 @@ def profile_of(evidence: Evidence) -> dict[str, Any]:
     """Module -> layer, kind, format, sample, values, codes and scales. Empty where values were not read."""
     modules, profiles = evidence.find("modules"), evidence.find("module_profiles")
     found: dict[str, Any] = {}
-    for name, profile in (profiles or {}).items():
+    if modules is None or profiles is None:
+        return found
+    for name, profile in profiles.items():
         module = modules[name]
         row = msgspec.to_builtins(profile)
         row.pop("name")
