@@ -30,6 +30,8 @@ from degarble.profile.sample import UNREADABLE, sampled_outputs
 
 MIN_DEVIATIONS, MIN_RATIO = 8.0, 1.25
 """Healthy pairs: 3.7 at most in 13 files; random weights: 5.0."""
+DISTINCT = 2.0
+"""How much more than any other order the right one gains: in weights that are scrambled otherwise, several gain a little."""
 RELATED = 2.0
 """Partners below this in every order are no partners: untrained weights, or the value side of a first layer."""
 
@@ -131,6 +133,8 @@ def _suspicion(profile: JointProfile, pair: PairScore) -> _Suspicion | None:
         return None
     (side, order), value = max(orders.items(), key=lambda item: item[1])
     is_sure = deviations(value, pair.stored, pair.count) > MIN_DEVIATIONS and value > MIN_RATIO * pair.stored
+    others = [other for (_, name), other in orders.items() if name != order]
+    is_sure = is_sure and value - pair.stored > DISTINCT * (max(others, default=0.0) - pair.stored)
     return _Suspicion(profile, pair, side, order, value) if is_sure else None
 
 

@@ -13,7 +13,7 @@ from degarble.checkpoint.workspace import Workspace
 from degarble.evidence import Evidence, Settings
 from degarble.faults.interface import Fault, NotApplicable, Patient, faults
 from degarble.finding import Severity
-from degarble.registry import rules
+from degarble.registry import Level, rules
 from degarble.target import open_target
 from tests.checks.quantization.moe_patients import BUILDERS
 from tests.planting import points_at
@@ -58,7 +58,7 @@ def test_fault_is_the_first_cause(fault: Fault, name: str, patients: dict[str, P
             place = fault.function(patient)
         except NotApplicable as reason:
             pytest.skip(str(reason))
-        report = check_source(workspace.source())
+        report = check_source(workspace.source(), Settings(level=Level.HEADER))
         causes = [cause.finding for cause in report.causes]
         assert [finding.rule for finding in causes] == [fault.rule], [finding.message for finding in causes]
         assert points_at(causes[0], place)
