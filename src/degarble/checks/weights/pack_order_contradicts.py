@@ -26,7 +26,8 @@ def pack_order_contradicts(pack_orders: PackOrders, declaration: Declaration | N
     Row i of up_proj writes the neuron that column i of down_proj reads, and training makes the two alike: T = hidden
     size × mean cos² is 57 in the middle (gate with down 34, q with k 16, v with o 64), 1 by chance. Inside eights (and
     thirty-twos in GGUF) AWQ's order, its inverse, the reversed one and swapped pairs are tried on both axes. Reported
-    where one restores T by more than 8 standard deviations and a factor of 1.25. Found: 828 of 840 modules permuted
+    where one restores T by more than 8 standard deviations and a factor of 1.25, and gains twice as much as any other
+    order. Found: 828 of 840 modules permuted
     along the inputs, 826 of 840 along the outputs, every layer permuted as a whole; 0 alarms in 1,680 trials on healthy
     pairs, 132 pairs of real INT4 files, 64 models of random weights. The order that restores T is named.
 
