@@ -73,6 +73,12 @@ class GgufFile:
     problems: tuple[MalformedFile, ...]
     """Faults that leave the header readable: unknown types, rows that are no whole blocks, doubled names."""
 
+    @property
+    def architecture(self) -> str | None:
+        """`general.architecture`, which prefixes the model's keys; None if it is absent or no string."""
+        value = self.metadata.get("general.architecture")
+        return value if isinstance(value, str) else None
+
 
 @dataclass(slots=True)
 class _Cursor:

@@ -58,7 +58,7 @@ class DiskNames:
         peer = self._peers.get(template)
         if peer is not None and peer.layer is not None:
             return peer.name.replace(f"blk.{peer.layer}.", f"blk.{layer}.", 1)
-        return _gguf_name(canonical, layer, self._config.gguf.metadata.get("general.architecture"))
+        return _gguf_name(canonical, layer, self._config.gguf.architecture or "llama")
 
     def _payload(self, item: Missing, module: str) -> str:
         """Spelled as in the peers of other layers, or as in another module of its kind."""
@@ -69,15 +69,14 @@ class DiskNames:
         return module + peer.payload.name.removeprefix(peer.name)
 
 
-def _gguf_name(canonical: str, layer: int | None, architecture: object) -> str:
+def _gguf_name(canonical: str, layer: int | None, architecture: str) -> str:
     """The GGUF module whose canonical name this is; the canonical name itself if there is none."""
-    kind = architecture if isinstance(architecture, str) else "llama"
     tables = gguf_tables()
     top = next((name for name, full in tables["top_level"].items() if full == f"{canonical}.weight"), None)
     if top is not None:
         return str(top).removesuffix(".weight")
-    for name in {**tables["modules"], **tables["by_architecture"].get(kind, {})}:
-        if gguf_canonical(f"blk.{layer}.{name}.weight", kind) == f"{canonical}.weight":
+    for name in {**tables["modules"], **tables["by_architecture"].get(architecture, {})}:
+        if gguf_canonical(f"blk.{layer}.{name}.weight", architecture) == f"{canonical}.weight":
             return f"blk.{layer}.{name}"
     return canonical
 

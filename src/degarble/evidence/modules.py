@@ -111,7 +111,7 @@ def names(
 ) -> Mapping[str, str | None]:
     """Module name on disk -> canonical name; None for other towers."""
     if is_gguf:
-        kind = gguf.metadata.get("general.architecture") if gguf is not None else None
+        kind = (gguf.architecture if gguf is not None else None) or "llama"
         return {module: _from_gguf(module, parts, kind) for module, parts in groups.items()}
     found: dict[str, str | None] = {}
     for module in groups:
@@ -120,10 +120,10 @@ def names(
     return found
 
 
-def _from_gguf(module: str, parts: Parts, architecture: object) -> str | None:
+def _from_gguf(module: str, parts: Parts, architecture: str) -> str | None:
     suffix = next(iter(parts))
     name = f"{module}.{suffix}" if suffix else module
-    full = gguf_canonical(name, architecture if isinstance(architecture, str) else "llama")
+    full = gguf_canonical(name, architecture)
     return full.removesuffix("." + suffix) if full else _strange(module)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
 from degarble.checkpoint.interface import Source, TensorInfo
 from degarble.evidence.model import ModelConfig
@@ -20,6 +22,8 @@ from degarble.profile.tensor_profile import TensorProfile
 from degarble.registry import Level
 
 ALL_NEURONS = 1 << 20
+
+Value = TypeVar("Value")
 
 
 @provides("executor")
@@ -40,25 +44,22 @@ def profiles(
     """Tensor -> what its bytes say. Tensors that could not be read are left out, and named in the coverage."""
     if settings.sample:
         coverage.add("--sample", f"of large tensors, one chunk of {SAMPLED_SHARE} was read")
-    key = _key(source, tensors, settings, "tensors")
-    known = cache.load(settings.cache, key, dict[str, TensorProfile]) if settings.cache and key else None
-    if known is not None:
-        return known
-    known_suffixes = payload_suffixes()
-    payloads = {info.name for parts in groups.values() for suffix, info in parts.items() if suffix in known_suffixes}
-    found = profile_tensors(
-        source,
-        tensors,
-        executor,
-        is_payload=payloads.__contains__,
-        is_sampled=settings.sample,
-        progress=settings.progress,
-    )
-    for name, reason in found.unread.items():
-        coverage.add(name, f"its values were not read: {reason}")
-    if settings.cache and key and not found.unread:
-        cache.store(settings.cache, key, found.profiles)
-    return found.profiles
+
+    def read() -> tuple[dict[str, TensorProfile], Mapping[str, str]]:
+        known = payload_suffixes()
+        payloads = {info.name for parts in groups.values() for suffix, info in parts.items() if suffix in known}
+        found = profile_tensors(
+            source,
+            tensors,
+            executor,
+            is_payload=payloads.__contains__,
+            is_sampled=settings.sample,
+            progress=settings.progress,
+        )
+        return found.profiles, found.unread
+
+    shelf = _Shelf(source, tensors, settings, coverage)
+    return shelf.kept(lambda: "tensors", dict[str, TensorProfile], read)
 
 
 @provides("module_profiles", level=Level.CONTENT)
@@ -72,18 +73,17 @@ def module_profiles(
     coverage: Coverage,
 ) -> Mapping[str, ModuleProfile]:
     """Module -> what a sample of its values says. Modules without a weight matrix that can be cut have none."""
-    key = _key(source, tensors, settings, f"modules {[(name, repr(m.form)) for name, m in modules.items()]}")
-    known = cache.load(settings.cache, key, dict[str, ModuleProfile]) if settings.cache and key else None
-    if known is not None:
-        return known
-    found = profile_modules(
-        source, modules.classes(), profiles, executor, is_exhaustive=settings.exhaustive, progress=settings.progress
-    )
-    for name, reason in found.unread.items():
-        coverage.add(name, f"its values were not read: {reason}")
-    if settings.cache and key and not found.unread:
-        cache.store(settings.cache, key, found.profiles)
-    return found.profiles
+
+    def manner() -> str:
+        return f"modules {[(name, repr(m.form)) for name, m in modules.items()]}"
+
+    def read() -> tuple[dict[str, ModuleProfile], Mapping[str, str]]:
+        found = profile_modules(
+            source, modules.classes(), profiles, executor, is_exhaustive=settings.exhaustive, progress=settings.progress
+        )
+        return found.profiles, found.unread
+
+    return _Shelf(source, tensors, settings, coverage).kept(manner, dict[str, ModuleProfile], read)
 
 
 @provides("joint", level=Level.CONTENT)
@@ -102,8 +102,33 @@ def joint(
     return sorted(found, key=lambda one: (one.layer, -1 if one.expert is None else one.expert, sorted(one.modules)))
 
 
-def _key(source: Source, tensors: Mapping[str, TensorInfo], settings: Settings, what: str) -> str | None:
-    """None where nothing is kept, which saves the work of making one."""
-    if not settings.cache:
-        return None
-    return cache.cache_key(source, tensors, f"{what} sample={settings.sample} exhaustive={settings.exhaustive}")
+@dataclass(frozen=True, slots=True)
+class _Shelf:
+    """Profiles of one target, taken from the cache or read, and kept for the next run."""
+
+    source: Source
+    tensors: Mapping[str, TensorInfo]
+    settings: Settings
+    coverage: Coverage
+
+    def kept(
+        self, manner: Callable[[], str], kind: type[Value], read: Callable[[], tuple[Value, Mapping[str, str]]]
+    ) -> Value:
+        """What was kept for this manner of reading, else what `read` gives; what it could not read is not judged."""
+        folder, key = self.settings.cache, self._key(manner)
+        known = cache.load(folder, key, kind) if folder and key else None
+        if known is not None:
+            return known
+        found, unread = read()
+        for name, reason in unread.items():
+            self.coverage.add(name, f"its values were not read: {reason}")
+        if folder and key and not unread:
+            cache.store(folder, key, found)
+        return found
+
+    def _key(self, manner: Callable[[], str]) -> str | None:
+        """None where nothing is kept, which saves the work of making one."""
+        if not self.settings.cache:
+            return None
+        how = f"{manner()} sample={self.settings.sample} exhaustive={self.settings.exhaustive}"
+        return cache.cache_key(self.source, self.tensors, how)

@@ -21,7 +21,7 @@ from typing import ClassVar
 import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
-from degarble.formats.affine import dequantize, group_of
+from degarble.formats.affine import group_of
 from degarble.formats.affine import quantize as quantize
 from degarble.formats.agreement import shape_of
 from degarble.formats.integer_agreement import (
@@ -129,10 +129,6 @@ class Awq(WeightFormat):
         scheme = module.form.scheme
         size = scheme.group_size if scheme is not None else None
         return group_of(shape_of(module)[-1], size)
-
-    def dequantize(self, module: StoredModule) -> Array:
-        """[out, in] float32."""
-        return dequantize(self.codes(module), self.scales(module), self.zeros(module), self.group_index(module))
 
     def replace(self, module: StoredModule, parts: Mapping[str, Array]) -> dict[str, Array]:
         """See WeightFormat.replace. The group index follows from the shapes and cannot be written."""

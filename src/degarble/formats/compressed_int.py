@@ -21,7 +21,7 @@ import numpy as np
 
 from degarble.checkpoint.interface import TensorInfo, num_elements
 from degarble.checkpoint.tensor_data import Array
-from degarble.formats.affine import dequantize, group_of
+from degarble.formats.affine import group_of
 from degarble.formats.agreement import shape_of
 from degarble.formats.compressed_pack import groups_of, rowwise, strategy_of, unrepeated
 from degarble.formats.integer_agreement import (
@@ -133,10 +133,6 @@ class CompressedInt(WeightFormat):
         """[in] int32."""
         scheme = module.form.scheme
         return group_of(shape_of(module)[-1], scheme.group_size if scheme is not None else None)
-
-    def dequantize(self, module: StoredModule) -> Array:
-        """[out, in] float32."""
-        return dequantize(self.codes(module), self.scales(module), self.zeros(module), self.group_index(module))
 
     def replace(self, module: StoredModule, parts: Mapping[str, Array]) -> dict[str, Array]:
         """See WeightFormat.replace."""

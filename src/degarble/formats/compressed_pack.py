@@ -23,7 +23,7 @@ import numpy as np
 
 from degarble.checkpoint.interface import TensorInfo, num_elements
 from degarble.checkpoint.tensor_data import Array
-from degarble.formats.affine import dequantize, group_of
+from degarble.formats.affine import group_of
 from degarble.formats.affine import quantize as quantize
 from degarble.formats.agreement import bits_of, shape_of
 from degarble.formats.integer_agreement import (
@@ -151,10 +151,6 @@ class CompressedPack(WeightFormat):
             return module.array("g_idx").astype(np.int32)
         scheme = module.form.scheme
         return group_of(_columns(module), scheme.group_size if scheme is not None else None)
-
-    def dequantize(self, module: StoredModule) -> Array:
-        """[out, in] float32."""
-        return dequantize(self.codes(module), self.scales(module), self.zeros(module), self.group_index(module))
 
     def replace(self, module: StoredModule, parts: Mapping[str, Array]) -> dict[str, Array]:
         """See WeightFormat.replace."""

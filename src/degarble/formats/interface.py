@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import msgspec
-import numpy as np
 
 from degarble.checkpoint.interface import TensorInfo
 from degarble.checkpoint.tensor_data import Array, TensorReader
 from degarble.finding import Location
+from degarble.formats.affine import dequantize
 from degarble.formats.scheme import Scheme
 
 Parts = Mapping[str, TensorInfo]
@@ -122,14 +122,10 @@ class WeightFormat(ABC):
 
     def dequantize(self, module: StoredModule) -> Array:
         """[out, in] float32, exactly what the format's own tool computes before its last cast."""
-        index, zeros = self.group_index(module), self.zeros(module)
+        index = self.group_index(module)
         if index is None:
             raise NotImplementedError(f"{self.name} must override dequantize")
-        codes, scales = self.codes(module), self.scales(module)
-        shifted = codes.astype(np.float32)
-        if zeros is not None:
-            shifted -= zeros[:, index].astype(np.float32)
-        return np.asarray(shifted * scales[:, index].astype(np.float32))
+        return dequantize(self.codes(module), self.scales(module), self.zeros(module), index)
 
     def replace(self, module: StoredModule, parts: Mapping[str, Array]) -> dict[str, Array]:
         """Stored tensors (full name -> array, stored dtype and shape) that carry new values.
@@ -163,10 +159,15 @@ class StoredModule(msgspec.Struct, frozen=True, kw_only=True, gc=False, eq=False
         suffix = self.form.roles.get(role)
         return None if suffix is None else self.parts[suffix]
 
-    def place(self, role: str = PAYLOAD) -> Location:
-        """Where a finding about this module (or one part of it) points."""
+    def place(self, role: str = PAYLOAD, *, file: str | None = None, key: str | None = None) -> Location:
+        """Where a finding about this module (or one part of it) points.
+
+        `file` names another file than the tensor's: that of the config, with the `key` the module contradicts.
+        """
         info = self.part(role) or self.any_part
-        return Location(file=info.file, tensor=info.name, module=self.name, layer=self.layer, expert=self.expert)
+        return Location(
+            file=file or info.file, key=key, tensor=info.name, module=self.name, layer=self.layer, expert=self.expert
+        )
 
     def suffix_of(self, role: str) -> str:
         """The suffix a missing or present role has in this format, for messages only."""

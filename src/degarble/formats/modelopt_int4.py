@@ -21,7 +21,7 @@ from typing import ClassVar
 import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
-from degarble.formats.affine import dequantize, group_of
+from degarble.formats.affine import group_of
 from degarble.formats.agreement import shape_of
 from degarble.formats.integer_agreement import (
     SCALE_DTYPES,
@@ -135,10 +135,6 @@ class ModelOptInt4(WeightFormat):
         """[in] int32."""
         scheme = module.form.scheme
         return group_of(shape_of(module)[-1], scheme.group_size if scheme is not None else None)
-
-    def dequantize(self, module: StoredModule) -> Array:
-        """[out, in] float32, without the smoothing of the input."""
-        return dequantize(self.codes(module), self.scales(module), None, self.group_index(module))
 
     def replace(self, module: StoredModule, parts: Mapping[str, Array]) -> dict[str, Array]:
         """See WeightFormat.replace."""

@@ -90,8 +90,8 @@ def rope_metadata_lost(
     gguf: GgufFile, tensors: Mapping[str, TensorInfo], json_files: Mapping[str, JsonFile]
 ) -> Iterator[Finding]:
     """The GGUF half: metadata pairs and factor tensors."""
-    kind = gguf.metadata.get("general.architecture")
-    if not isinstance(kind, str):
+    kind = gguf.architecture
+    if kind is None:
         return
     scaling = gguf.metadata.get(f"{kind}.rope.scaling.type")
     key = f"{kind}.rope.scaling.factor"

@@ -61,7 +61,7 @@ def vocabulary_metadata_contradicts(model_config: ModelConfig, tensors: dict[str
     """A GGUF file's `vocab_size` pair is not the embedding's rows; most readers count the token list instead."""
     if model_config.gguf is None:
         return
-    key = f"{model_config.gguf.metadata.get('general.architecture')}.vocab_size"
+    key = f"{model_config.gguf.architecture}.vocab_size"
     stated = model_config.gguf.metadata.get(key)
     embedding = tensors.get("token_embd.weight")
     if embedding is None or not embedding.shape or isinstance(stated, bool) or not isinstance(stated, int):

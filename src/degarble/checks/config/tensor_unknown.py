@@ -215,5 +215,4 @@ def _near(
 
 
 def _place(item: Unknown, module: StoredModule) -> Location:
-    info = (module.part("bias") if item.is_bias else None) or module.any_part
-    return Location(file=info.file, tensor=info.name, module=module.name, layer=module.layer, expert=module.expert)
+    return module.place("bias") if item.is_bias else module.place()

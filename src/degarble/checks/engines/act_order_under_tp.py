@@ -8,7 +8,7 @@ from degarble.engines.parallel import Role, role_of
 from degarble.evidence.declared_key import declared_key
 from degarble.evidence.modules import Modules
 from degarble.evidence.store import Settings
-from degarble.finding import Confidence, Finding, Fix, Location, Severity
+from degarble.finding import Confidence, Finding, Fix, Severity
 from degarble.methods.interface import Declaration
 from degarble.registry import check
 
@@ -60,14 +60,7 @@ def act_order_under_tp(modules: Modules, declaration: Declaration, settings: Set
         key = declared_key(declaration, example.name, "act_order")
         for module in members:
             yield Finding(
-                location=Location(
-                    file=declaration.file,
-                    key=key,
-                    tensor=module.any_part.name,
-                    module=module.name,
-                    layer=module.layer,
-                    expert=module.expert,
-                ),
+                location=module.place(file=declaration.file, key=key),
                 message=_message(key, module.name, degree),
                 severity=None if degree is not None else Severity.INFO,
                 measured={"tensor_parallel": degree} if degree is not None else {},

@@ -48,12 +48,4 @@ def _message(dispute: Dispute, module: StoredModule, subject: str) -> str:
 
 
 def _place(dispute: Dispute, module: StoredModule) -> Location:
-    part = module.part(dispute.contradiction.role) or module.any_part
-    return Location(
-        file=dispute.file if dispute.is_config else part.file,
-        key=dispute.key,
-        tensor=part.name,
-        module=module.name,
-        layer=module.layer,
-        expert=module.expert,
-    )
+    return module.place(dispute.contradiction.role, file=dispute.file if dispute.is_config else None, key=dispute.key)

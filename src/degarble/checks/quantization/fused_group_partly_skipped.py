@@ -82,16 +82,8 @@ def _stored(
 ) -> Finding:
     minority = plain[0] if len(plain) <= len(quantized) else quantized[0]
     key = next((view.key for view in skips.views if minority.name in view.listed), None) if skips is not None else None
-    place = minority.place()
     return Finding(
-        location=Location(
-            file=place.file,
-            key=key,
-            tensor=place.tensor,
-            module=minority.name,
-            layer=minority.layer,
-            expert=minority.expert,
-        ),
+        location=minority.place(key=key),
         message=f"{', '.join(_leaves(plain))} of {_parent(minority)} are stored plain, {', '.join(_leaves(quantized))} "
         "quantised: an engine that fuses them cannot represent both",
         severity=_severity(skips),
@@ -107,29 +99,21 @@ def _listed(group: FusedGroup, named: Sequence[StoredModule], skips: Skips) -> F
     others = [module for module in group if module not in named]
     first, file, key = named[0], skips.declaration.file, skips.views[0].key
     return Finding(
-        location=Location(
-            file=file, key=key, tensor=first.any_part.name, module=first.name, layer=first.layer, expert=first.expert
-        ),
+        location=first.place(file=file, key=key),
         message=f"{file}: {key} names {', '.join(_leaves(named))} of {_parent(first)} but not "
         f"{', '.join(_leaves(others))}, which engines fuse with them; all are stored quantised",
         severity=_severity(skips),
         measured={"listed": _names(named), "not_listed": _names(others)},
         bound={"listed": "all or none"},
         fix=Fix(id="expand-skip-list", safe=True),
-        places=tuple(
-            Location(file=file, key=key, tensor=m.any_part.name, module=m.name, layer=m.layer, expert=m.expert)
-            for m in group
-        ),
+        places=tuple(module.place(file=file, key=key) for module in group),
         fold="listed",
     )
 
 
 def _places(first: StoredModule, group: FusedGroup, key: str | None) -> tuple[Location, ...]:
     ordered = [first, *(module for module in group if module is not first)]
-    return tuple(
-        Location(file=m.any_part.file, key=key, tensor=m.any_part.name, module=m.name, layer=m.layer, expert=m.expert)
-        for m in ordered
-    )
+    return tuple(module.place(key=key) for module in ordered)
 
 
 def _severity(skips: Skips | None) -> Severity | None:

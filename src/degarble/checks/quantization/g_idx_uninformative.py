@@ -12,7 +12,7 @@ from degarble.checkpoint.interface import element_bits, num_elements
 from degarble.checkpoint.tensor_data import Array
 from degarble.evidence.declared_key import declared_key
 from degarble.evidence.modules import Modules
-from degarble.finding import Finding, Fix, Location, Severity
+from degarble.finding import Finding, Fix, Severity
 from degarble.formats.interface import StoredModule
 from degarble.methods.interface import Declaration
 from degarble.registry import Level, check
@@ -123,9 +123,7 @@ def _judge(index: Array, groups: int, group_size: int | None) -> Verdict | None:
 def _damaged(module: StoredModule, verdict: Verdict) -> Finding:
     info = module.parts[module.form.roles["g_idx"]]
     return Finding(
-        location=Location(
-            file=info.file, tensor=info.name, module=module.name, layer=module.layer, expert=module.expert
-        ),
+        location=module.place("g_idx"),
         message=f"{info.name}: {verdict.text}",
         measured=dict(verdict.measured),
         bound=dict(verdict.bound),
@@ -156,14 +154,7 @@ def _contradiction(
     else:
         text = f"the inputs of {count} of {total} modules are shuffled ({info.name}), but {key} says there is no order"
     return Finding(
-        location=Location(
-            file=declaration.file if is_config else info.file,
-            key=key,
-            tensor=info.name,
-            module=module.name,
-            layer=module.layer,
-            expert=module.expert,
-        ),
+        location=module.place("g_idx", file=declaration.file if is_config else None, key=key),
         message=f"{declaration.file}: {text}",
         severity=Severity.INFO if idle else None,
         measured={"modules": count},

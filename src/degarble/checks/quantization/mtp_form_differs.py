@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from degarble.architectures.interface import Architecture
 from degarble.evidence.declared_form import DeclaredForms, Promise, is_mtp, is_plain_matrix, skip_key
 from degarble.evidence.modules import Modules
-from degarble.finding import Finding, Fix, Location
+from degarble.finding import Finding, Fix
 from degarble.formats.interface import StoredModule
 from degarble.registry import check
 
@@ -75,14 +75,7 @@ def _finding(module: StoredModule, forms: DeclaredForms, declared: str) -> Findi
     key = skip_key(forms.declaration)
     stored = f"{module.form.format} codes" if module.form.is_quantized else "plain"
     return Finding(
-        location=Location(
-            file=payload.file,
-            key=key,
-            tensor=payload.name,
-            module=module.name,
-            layer=module.layer,
-            expert=module.expert,
-        ),
+        location=module.place(key=key),
         message=f"{payload.name}, of a prediction layer, is {stored} ({payload.dtype}); {forms.declaration.file}: "
         f"{key} makes {module.name} {declared}",
         measured={"stored": stored, "dtype": payload.dtype},

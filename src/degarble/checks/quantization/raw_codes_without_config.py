@@ -181,14 +181,7 @@ def _described(module: StoredModule) -> str:
 
 
 def _place(module: StoredModule) -> Location:
-    return Location(
-        file="config.json",
-        key="quantization_config",
-        tensor=module.any_part.name,
-        module=module.name,
-        layer=module.layer,
-        expert=module.expert,
-    )
+    return module.place(file="config.json", key="quantization_config")
 
 
 def _formats(coded: list[Class]) -> list[Scalar]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from degarble.evidence.modules import Modules
-from degarble.finding import Confidence, Finding, Fix, Location, Severity
+from degarble.finding import Confidence, Finding, Fix, Severity
 from degarble.formats.interface import StoredModule
 from degarble.methods.interface import Declaration
 from degarble.registry import check
@@ -78,10 +78,7 @@ def _weight(
 
 def _finding(module: StoredModule, severity: Severity | None, confidence: Confidence | None) -> Finding:
     stray = [module.parts[module.form.roles[role]] for role in module.form.orphaned]
-    places = tuple(
-        Location(file=info.file, tensor=info.name, module=module.name, layer=module.layer, expert=module.expert)
-        for info in stray
-    )
+    places = tuple(module.place(role) for role in module.form.orphaned)
     names = ", ".join(info.name for info in stray[:4])
     payload = module.payload
     beside = (

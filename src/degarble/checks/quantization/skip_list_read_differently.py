@@ -157,11 +157,4 @@ def _message(example: Clash, counts: dict[str, int], *, quantized: bool) -> str:
 
 
 def _place(skips: Skips, module: StoredModule, view: View) -> Location:
-    return Location(
-        file=skips.declaration.file,
-        key=view.key,
-        tensor=module.any_part.name,
-        module=module.name,
-        layer=module.layer,
-        expert=module.expert,
-    )
+    return module.place(file=skips.declaration.file, key=view.key)

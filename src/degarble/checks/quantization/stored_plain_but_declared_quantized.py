@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from degarble.architectures.interface import Architecture
 from degarble.evidence.declared_form import DeclaredForms, Promise, is_mtp, is_plain_matrix, skip_key
 from degarble.evidence.modules import Modules
-from degarble.finding import Confidence, Finding, Fix, Location, Severity
+from degarble.finding import Confidence, Finding, Fix, Severity
 from degarble.formats.interface import StoredModule
 from degarble.methods.interface import Declaration
 from degarble.registry import check
@@ -96,13 +96,9 @@ def _finding(module: StoredModule, declaration: Declaration, is_config: bool, pl
     scheme = declaration.scheme_for(module.name)
     label = scheme.label if scheme is not None else "quantised"
     lenient = declaration.method in LENIENT_METHODS
-    place = Location(
-        file=declaration.file if is_config else payload.file,
+    place = module.place(
+        file=declaration.file if is_config else None,
         key=declaration.key if is_config else skip_key(declaration),
-        tensor=payload.name,
-        module=module.name,
-        layer=module.layer,
-        expert=module.expert,
     )
     return Finding(
         location=place,

@@ -82,11 +82,4 @@ def _finding(declaration: Declaration, scales: InputScales) -> Finding:
 
 
 def _place(declaration: Declaration, key: str, module: StoredModule) -> Location:
-    return Location(
-        file=declaration.file,
-        key=key,
-        tensor=module.any_part.name,
-        module=module.name,
-        layer=module.layer,
-        expert=module.expert,
-    )
+    return module.place(file=declaration.file, key=key)

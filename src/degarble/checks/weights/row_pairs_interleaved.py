@@ -107,7 +107,7 @@ def _expected(config: ModelConfig, gguf: GgufFile | None) -> int | None:
     if isinstance(factor, (int, float)) and factor != 1:
         return None
     if gguf is not None:
-        kind = gguf.metadata.get("general.architecture")
+        kind = gguf.architecture
         return 1 if kind in GGUF_HALVES else -1 if kind in GGUF_PAIRS else None
     kind = config.text.get("model_type") or config.values.get("model_type")
     return 1 if isinstance(kind, str) and kind in HALVES else None
