@@ -12,27 +12,9 @@ from degarble.executor import ThreadExecutor
 from degarble.profile.lines import Chunk
 from degarble.profile.raw import profile_tensors
 from degarble.profile.tensor_profile import TensorProfile
+from tests.memory_source import MemorySource
 
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
-
-
-class MemorySource(Source):
-    """Files that are bytes."""
-
-    kind = "memory"
-
-    def __init__(self, files: Mapping[str, bytes]) -> None:
-        self._files = dict(files)
-
-    @property
-    def path(self) -> str:
-        return "memory"
-
-    def files(self) -> Mapping[str, int]:
-        return {name: len(data) for name, data in self._files.items()}
-
-    def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
-        return self._files[name][start : None if length is None else start + length]
 
 
 def checkpoint(

@@ -14,7 +14,7 @@ from degarble.formats.gguf_types import GGML_TYPE_BY_NAME
 from degarble.profile.gguf_rows import FIELDS
 from degarble.profile.raw import profile_tensors
 from degarble.profile.tensor_profile import TensorProfile
-from tests.profile.memory import MemorySource
+from tests.memory_source import MemorySource
 
 HALVES = sorted(name for name, fields in FIELDS.items() if all(dtype == "F16" for _, dtype in fields))
 

@@ -15,7 +15,8 @@ from degarble.profile import lines, raw
 from degarble.profile.float_bits import FLOAT_BITS
 from degarble.profile.raw import profile_tensors
 from degarble.profile.reference import constant_rows_reference, numbers_reference
-from tests.profile.memory import MemorySource, checkpoint, profile_one
+from tests.memory_source import MemorySource
+from tests.profile.memory import checkpoint, profile_one
 
 FLOATS = sorted(FLOAT_BITS)
 SHAPES = st.one_of(

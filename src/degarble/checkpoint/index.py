@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from degarble.checkpoint.json_file import JsonFile
 from degarble.errors import MalformedFile
 
+MODEL_INDEX = "model.safetensors.index.json"
+"""What transformers writes; Mistral's own loaders have one of another name."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardIndex:

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from degarble.checkpoint.folder import LocalFolder
+from degarble.checkpoint.index import MODEL_INDEX
 from degarble.checkpoint.interface import Source
 from degarble.checkpoint.json_file import parse_json
 from degarble.checkpoint.rope import RopeSource, Segment, cut, literal
@@ -110,7 +111,7 @@ class Workspace:
         shard.rename(old, new)
         place = self._index_pop(old)
         if place is not None:
-            self.json("model.safetensors.index.json")["weight_map"][new] = place
+            self.json(MODEL_INDEX)["weight_map"][new] = place
 
     def set(self, tensor: str, array: Array) -> None:
         """Replace a tensor's values; dtype and shape may change."""
@@ -119,13 +120,13 @@ class Workspace:
     def add(self, shard: str, tensor: str, array: Array) -> None:
         """Add a tensor to a shard and to the index."""
         self.shard(shard).set(tensor, dtype_name(array), array.shape, np.ascontiguousarray(array).tobytes())
-        if "model.safetensors.index.json" in self._ropes:
-            self.json("model.safetensors.index.json")["weight_map"][tensor] = shard
+        if MODEL_INDEX in self._ropes:
+            self.json(MODEL_INDEX)["weight_map"][tensor] = shard
 
     def _index_pop(self, tensor: str) -> str | None:
-        if "model.safetensors.index.json" not in self._ropes:
+        if MODEL_INDEX not in self._ropes:
             return None
-        place: str | None = self.json("model.safetensors.index.json")["weight_map"].pop(tensor, None)
+        place: str | None = self.json(MODEL_INDEX)["weight_map"].pop(tensor, None)
         return place
 
     def source(self) -> RopeSource:

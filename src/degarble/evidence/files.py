@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from degarble.checkpoint.index import MODEL_INDEX
 from degarble.checkpoint.interface import Source
 from degarble.checkpoint.json_file import JsonFile, read_json
 from degarble.errors import EvidenceMissing
@@ -27,7 +28,7 @@ JSON_FILES = (
     "added_tokens.json",
     "vocab.json",
     "chat_template.json",
-    "model.safetensors.index.json",
+    MODEL_INDEX,
     "consolidated.safetensors.index.json",
 )
 """Small files that some rule reads. `tokenizer.json` is left to the tokenizer's own evidence: it is large."""
@@ -56,10 +57,10 @@ def config_file(json_files: Mapping[str, JsonFile], source: Source) -> JsonFile:
 @provides("index_file")
 def index_file(json_files: Mapping[str, JsonFile]) -> JsonFile:
     """The shard index as it was read, also when it is broken."""
-    for name in ("model.safetensors.index.json", "consolidated.safetensors.index.json"):
+    for name in (MODEL_INDEX, "consolidated.safetensors.index.json"):
         if name in json_files:
             return json_files[name]
-    raise EvidenceMissing("no model.safetensors.index.json")
+    raise EvidenceMissing(f"no {MODEL_INDEX}")
 
 
 @provides("generation_config")

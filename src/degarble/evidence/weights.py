@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from degarble.checkpoint.gguf import GgufFile, read_gguf
-from degarble.checkpoint.index import ShardIndex, read_index
+from degarble.checkpoint.index import MODEL_INDEX, ShardIndex, read_index
 from degarble.checkpoint.interface import Source, TensorInfo
 from degarble.checkpoint.json_file import JsonFile
 from degarble.checkpoint.safetensors import Header, read_header
@@ -48,34 +48,23 @@ def index(index_file: JsonFile) -> ShardIndex:
 
 
 @provides("shards")
-def shards(source: Source, json_files: Mapping[str, JsonFile]) -> Mapping[str, Shard]:
+def shards(source: Source, index: ShardIndex | None = None) -> Mapping[str, Shard]:
     """Every weight file that makes up the model, by name. Missing ones are not in it."""
-    names = weight_files(source, json_files)
+    names = weight_files(source.files(), index)
     if not names:
         raise EvidenceMissing("no .safetensors or .gguf weights")
     return {name: _shard(source, name) for name in names}
 
 
-def weight_files(source: Source, json_files: Mapping[str, JsonFile]) -> list[str]:
+def weight_files(files: Mapping[str, int], index: ShardIndex | None) -> list[str]:
     """Names of the weight files: those of the model, else an adapter's, else Mistral's consolidated ones."""
-    there = [name for name in source.files() if "/" not in name]
+    there = [name for name in files if "/" not in name]
     gguf = sorted(name for name in there if name.endswith(".gguf"))
     safetensors = sorted(name for name in there if name.endswith(".safetensors"))
     model = [name for name in safetensors if not ASIDE.match(name)]
-    indexed = _indexed(json_files)
-    if indexed:
-        model = sorted({*model, *(name for name in indexed if name in source.files())})
+    if index is not None and index.file == MODEL_INDEX:
+        model = sorted({*model, *(name for name in index.shards if name in files)})
     return model or gguf or safetensors
-
-
-def _indexed(json_files: Mapping[str, JsonFile]) -> tuple[str, ...]:
-    file = json_files.get("model.safetensors.index.json")
-    if file is None:
-        return ()
-    try:
-        return read_index(file).shards
-    except MalformedFile:
-        return ()
 
 
 def _shard(source: Source, name: str) -> Shard:

@@ -12,6 +12,7 @@ from degarble.checkpoint.interface import Source
 from degarble.evidence import Evidence, Settings
 from degarble.finding import Finding, Severity
 from degarble.registry import Level, rules
+from tests.memory_source import MemorySource
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -64,28 +65,6 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
 def config_of(model_type: str, **more: Any) -> dict[str, Any]:
     """A config of one family."""
     return {**BASE, **FAMILIES[model_type], "model_type": model_type, "architectures": ["ForCausalLM"], **more}
-
-
-class MemorySource(Source):
-    """Files held as bytes."""
-
-    kind = "hf-folder"
-
-    def __init__(self, files: Mapping[str, bytes]) -> None:
-        self._files = dict(files)
-
-    @property
-    def path(self) -> str:
-        """Nowhere."""
-        return "memory"
-
-    def files(self) -> Mapping[str, int]:
-        """Sizes."""
-        return {name: len(data) for name, data in self._files.items()}
-
-    def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
-        """A slice."""
-        return self._files[name][start : None if length is None else start + length]
 
 
 def shapes_of(config: Mapping[str, Any], variants: tuple[str, ...] = ()) -> Shapes:

@@ -14,7 +14,8 @@ from degarble.checkpoint.workspace import Workspace
 from degarble.finding import Severity
 from degarble.registry import Level
 from degarble.target import open_target
-from tests.checks.config.checkpoints import MemorySource, config_of, found, shapes_of, source
+from tests.checks.config.checkpoints import config_of, found, shapes_of, source
+from tests.memory_source import MemorySource
 
 HOSTILE: tuple[Any, ...] = (
     None, True, -1, 0, 10**30, 2**31, 1e308, "", "64", [], [None], {}, {"a": 1}, {"rope_type": ["x"]}, [[[]]],
