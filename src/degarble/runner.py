@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from degarble.errors import EvidenceMissing, EvidenceUnjudged, MissingExtra, UsageError
-from degarble.evidence.store import Evidence, Settings
+from degarble.evidence.store import NOT_AT_HEADER_LEVEL, Evidence, Settings
 from degarble.finding import Finding, Severity, fold
 from degarble.registry import Check, Level, Rule
 
@@ -115,7 +115,7 @@ def _skipped(missing: EvidenceMissing, rule: Rule, evidence: Evidence) -> str:
 
 def _blocked(facts: Check, results: Mapping[str, RuleResult], settings: Settings) -> str | None:
     if facts.level is Level.CONTENT and settings.level is Level.HEADER:
-        return "reads tensor contents, and --level header was asked for"
+        return NOT_AT_HEADER_LEVEL
     for needed in facts.requires:
         if needed in results and results[needed].failed:
             return f"its input is unusable: {needed} failed"

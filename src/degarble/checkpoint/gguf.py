@@ -76,7 +76,11 @@ class GgufFile:
     @property
     def architecture(self) -> str | None:
         """`general.architecture`, which prefixes the model's keys; None if it is absent or no string."""
-        value = self.metadata.get("general.architecture")
+        return self.text("general.architecture")
+
+    def text(self, key: str) -> str | None:
+        """A metadata value that is a string; None for anything else, arrays (which do not compare) among them."""
+        value = self.metadata.get(key)
         return value if isinstance(value, str) else None
 
 

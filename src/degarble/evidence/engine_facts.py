@@ -70,8 +70,9 @@ def engine_facts(
         facts["index_names_missing_tensor"] = any(
             name not in tensors for name, shard in index.weight_map.items() if shard in files
         )
-    if gguf is not None and isinstance(gguf.metadata.get("tokenizer.ggml.pre"), str):
-        facts["tokenizer_pre"] = gguf.metadata["tokenizer.ggml.pre"]
+    pre = gguf.text("tokenizer.ggml.pre") if gguf is not None else None
+    if pre is not None:
+        facts["tokenizer_pre"] = pre
     return facts
 
 

@@ -20,6 +20,9 @@ from degarble.registry import Level, Need, needs_of, walk
 
 Provider = Callable[..., Any]
 
+NOT_AT_HEADER_LEVEL = "reads tensor contents, and --level header was asked for"
+"""Why a content check or provider does not run."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -118,7 +121,7 @@ class Evidence:
     def _permit(self, function: Provider) -> None:
         """At header level no provider of contents runs, whoever asks for it."""
         if function.__dict__["degarble_level"] is Level.CONTENT and self._values["settings"].level is Level.HEADER:
-            raise EvidenceMissing("reads tensor contents, and --level header was asked for")
+            raise EvidenceMissing(NOT_AT_HEADER_LEVEL)
 
     def gather(self, needs: Sequence[Need]) -> list[Any]:
         """The values of several; None for an optional one that is absent."""

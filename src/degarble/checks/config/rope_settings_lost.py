@@ -93,7 +93,7 @@ def rope_metadata_lost(
     kind = gguf.architecture
     if kind is None:
         return
-    scaling = gguf.metadata.get(f"{kind}.rope.scaling.type")
+    scaling = gguf.text(f"{kind}.rope.scaling.type")
     key = f"{kind}.rope.scaling.factor"
     if scaling in GGUF_SCALING and key not in gguf.metadata and f"{kind}.rope.scale_linear" not in gguf.metadata:
         yield _finding(Location(file=gguf.file, key=key), f"{key} is not there, and the scaling type is {scaling}")
@@ -202,7 +202,7 @@ def _freq_base(gguf: GgufFile, kind: str) -> Iterator[Finding]:
     context = gguf.metadata.get(f"{kind}.context_length")
     is_first_llama = (
         kind == "llama"
-        and gguf.metadata.get("tokenizer.ggml.model") == "llama"
+        and gguf.text("tokenizer.ggml.model") == "llama"
         and isinstance(context, int)
         and context <= 4096
     )
