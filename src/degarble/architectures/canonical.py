@@ -80,7 +80,7 @@ PLAIN = Prefix(model="model.", head="lm_head.")
 def text_prefix(names: Iterable[str]) -> Prefix:
     """Find the layout that most names of decoder layers have, so that one stray name cannot decide."""
     layouts, _ = _layouts()
-    starts = Counter(name.partition("layers.")[0] for name in names if "layers." in name)
+    starts = Counter([name.partition("layers.")[0] for name in names if "layers." in name])
     best = max(layouts, key=lambda layout: starts[layout.model])
     return best if starts[best.model] else PLAIN
 

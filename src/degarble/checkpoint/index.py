@@ -35,7 +35,7 @@ def read_index(file: JsonFile) -> ShardIndex:
     mapping = value.get("weight_map")
     if not isinstance(mapping, dict):
         raise MalformedFile(file.name, "weight_map", "an object: tensor name -> shard file", _kind(mapping))
-    if not all(isinstance(shard, str) for shard in mapping.values()):
+    if not set(map(type, mapping.values())) <= {str}:
         name, shard = next((name, shard) for name, shard in mapping.items() if not isinstance(shard, str))
         raise MalformedFile(file.name, f"weight_map.{name}", "a shard file name", _kind(shard))
     metadata = value.get("metadata")

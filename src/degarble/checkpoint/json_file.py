@@ -68,7 +68,7 @@ def parse_json(raw: bytes, name: str) -> Any:
 
 def _too_deep(value: Any) -> bool:
     """Walk level by level, without recursion; large flat arrays of scalars cost one look."""
-    level = [value]
+    level = [value] if type(value) in _CONTAINERS else []
     for _ in range(MAX_JSON_DEPTH):
         level = [child for item in level for child in _containers(item)]
         if not level:
@@ -76,9 +76,11 @@ def _too_deep(value: Any) -> bool:
     return True
 
 
+_CONTAINERS = frozenset((dict, list))
+
+
 def _containers(item: Any) -> list[Any]:
-    if isinstance(item, dict):
-        return [child for child in item.values() if isinstance(child, dict | list)]
-    if isinstance(item, list):
-        return [child for child in item if isinstance(child, dict | list)]
-    return []
+    children = item.values() if isinstance(item, dict) else item
+    if _CONTAINERS.isdisjoint(map(type, children)):
+        return []
+    return [child for child in children if type(child) in _CONTAINERS]

@@ -10,9 +10,10 @@ Offsets count from byte 8 + n. The rules are those of the format's own README an
 
 from __future__ import annotations
 
+import json
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import cast
@@ -57,6 +58,8 @@ _ENTRIES = msgspec.json.Decoder(dict[str, _LooseEntry])
 _ENTRY = msgspec.json.Decoder(_Entry)
 _METADATA_ONLY = msgspec.json.Decoder(_MetadataOnly)
 _METADATA = msgspec.json.Decoder(dict[str, str])
+_METADATA_FIRST = re.compile(r'\{\s*"__metadata__"\s*:\s*\{')
+_STANDARD = json.JSONDecoder()
 _BY_REGION = attrgetter("start", "nbytes")
 _U64 = 1 << 64
 _DECODING = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
@@ -150,9 +153,9 @@ def _not_safetensors(start: bytes) -> str | None:
 def _entries(file: str, raw: bytes) -> tuple[Mapping[str, _Entry], dict[str, str], list[MalformedFile]]:
     """Decode the JSON in one go; where that fails, entry by entry, so that the bad one can be named."""
     try:
-        raw.decode()
+        text = raw.decode()
         entries = _ENTRIES.decode(raw)
-        metadata = _METADATA_ONLY.decode(raw).metadata
+        metadata = _metadata(text)
     except _DECODING:
         return _entries_one_by_one(file, raw)
     entries.pop(METADATA_KEY, None)
@@ -160,6 +163,20 @@ def _entries(file: str, raw: bytes) -> tuple[Mapping[str, _Entry], dict[str, str
         return _entries_one_by_one(file, raw)
     whole = cast(Mapping[str, _Entry], entries)
     return whole, metadata, _duplicates(file, raw, len(entries))
+
+
+def _metadata(text: str) -> dict[str, str]:
+    """The strings under `__metadata__`. Where writers put them, at the start, the rest of the header is not read again."""
+    if METADATA_KEY not in text:
+        return {}
+    first = _METADATA_FIRST.match(text)
+    if first is None:
+        return _METADATA_ONLY.decode(text).metadata
+    try:
+        _, end = _STANDARD.raw_decode(text, first.end() - 1)
+    except ValueError as error:
+        raise msgspec.DecodeError(str(error)) from None
+    return _METADATA.decode(text[first.end() - 1 : end])
 
 
 def _entries_one_by_one(file: str, raw: bytes) -> tuple[dict[str, _Entry], dict[str, str], list[MalformedFile]]:
@@ -206,9 +223,13 @@ def _tensors(
     tensors: dict[str, TensorInfo] = {}
     problems: list[MalformedFile] = []
     bits_of: dict[tuple[str, tuple[int, ...]], int | MalformedFile] = {}
+    sound: set[tuple[str, tuple[int, ...], int]] = set()
     for name, entry in entries.items():
         begin, end = entry.data_offsets
         dtype, shape = entry.dtype, entry.shape
+        if (dtype, shape, end - begin) in sound and 0 <= begin <= end < _U64:
+            tensors[name] = TensorInfo(name, dtype, shape, file, data_start + begin, end - begin)
+            continue
         if not 0 <= begin <= end < _U64:
             found = _short(f"[{begin:#x}, {end:#x}]" if max(begin, end) >= _U64 else f"[{begin}, {end}]")
             problems.append(MalformedFile(file, name, "0 <= begin <= end in data_offsets", found))
@@ -223,6 +244,8 @@ def _tensors(
         elif bits != (end - begin) * 8:
             expected = f"{bits / 8:g} bytes for {dtype} {_short(str(shape))}"
             problems.append(MalformedFile(file, name, expected, f"{end - begin} bytes in data_offsets"))
+        else:
+            sound.add((dtype, shape, end - begin))
         tensors[name] = TensorInfo(name, dtype, shape, file, data_start + begin, end - begin)
     return tensors, problems
 
@@ -251,6 +274,8 @@ def _region_problems(
 ) -> Iterator[MalformedFile]:
     """Holes and overlaps between neighbours, and bytes after the last tensor."""
     cursor, before = data_start, "the header"
+    if _is_seamless(tensors.values(), data_start, size):
+        return
     for info in sorted(tensors.values(), key=_BY_REGION):
         if info.start != cursor:
             what = "overlaps" if info.start < cursor else "leaves a hole after"
@@ -267,3 +292,14 @@ def _region_problems(
         yield MalformedFile(
             file, f"byte {cursor}", "the end of the file", f"{size - cursor} further bytes that no tensor claims"
         )
+
+
+def _is_seamless(tensors: Collection[TensorInfo], data_start: int, size: int) -> bool:
+    """Whether each tensor ends where the next one starts: the usual case, at a glance.
+
+    If the sorted ends are the sorted starts, one place on, exactly one tensor covers every byte, whichever end belongs
+    to which start. Empty tensors could hide inside others and are left to the long way.
+    """
+    starts = sorted([info.start for info in tensors])
+    ends = sorted([info.start + info.nbytes for info in tensors if info.nbytes])
+    return len(starts) == len(ends) > 0 and starts[0] == data_start and ends[-1] == size and starts[1:] == ends[:-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 from degarble.architectures.canonical import Prefix
 from degarble.architectures.gguf_names import gguf_canonical, gguf_tables
@@ -29,16 +30,22 @@ class DiskNames:
     ) -> None:
         self._prefix = prefix
         self._config = model_config
+        self._modules = modules
         self._peers: dict[str, StoredModule] = {}
         self._kin: dict[str, StoredModule] = {}
-        self._files: dict[int | None, set[str]] = {}
-        for example, members in modules.classes():
+        for example, _ in modules.classes():
             if example.canonical is not None and example.payload is not None:
                 self._peers.setdefault(example.template, example)
                 self._kin.setdefault(example.kind, example)
-            for module in members:
-                self._files.setdefault(module.layer, set()).add(module.any_part.file)
         self._is_whole = _is_whole(shards, index)
+
+    @cached_property
+    def _files(self) -> dict[int | None, set[str]]:
+        """Layer -> the files that hold something of it."""
+        files: dict[int | None, set[str]] = {}
+        for module in self._modules.values():
+            files.setdefault(module.layer, set()).add(module.any_part.file)
+        return files
 
     def place(self, item: Missing, position: Position) -> Location:
         """File (where there can be only one), tensor, module, layer and expert."""

@@ -56,7 +56,7 @@ def engine_facts(
 ) -> Mapping[str, object]:
     """Every fact that headers, small files and the user's options tell."""
     facts: Facts = {
-        **stored_facts(modules, declaration, architecture, tensors),
+        **stored_facts(modules, declaration, architecture),
         **_model_facts(json_files, architecture),
         **_deployment_facts(settings),
     }
@@ -67,9 +67,8 @@ def engine_facts(
         facts |= _skip_facts(skips)
     if index is not None:
         facts["index_names_missing_shard"] = any(shard not in files for shard in index.shards)
-        facts["index_names_missing_tensor"] = any(
-            name not in tensors for name, shard in index.weight_map.items() if shard in files
-        )
+        absent = index.weight_map.keys() - tensors.keys()
+        facts["index_names_missing_tensor"] = any(index.weight_map[name] in files for name in absent)
     pre = gguf.text("tokenizer.ggml.pre") if gguf is not None else None
     if pre is not None:
         facts["tokenizer_pre"] = pre

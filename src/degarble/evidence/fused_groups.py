@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from degarble.architectures.interface import Architecture
 from degarble.engines.skip_rules import FUSED_PARTS
 from degarble.evidence.modules import Modules
@@ -20,11 +22,12 @@ def fused_groups(modules: Modules, architecture: Architecture | None = None) -> 
         else []
     )
     group_of = {leaf: number for number, group in enumerate([*FUSED_PARTS.values(), *leaves]) for leaf in group}
-    found: dict[tuple[str, int], list[StoredModule]] = {}
+    found: defaultdict[tuple[str, int], list[StoredModule]] = defaultdict(list)
     for example, members in modules.classes():
         number = group_of.get(example.template.rpartition(".")[2])
         if number is None or example.canonical is None:
             continue
+        leaf = len(example.name.rpartition(".")[2]) + 1
         for module in members:
-            found.setdefault((module.name.rpartition(".")[0], number), []).append(module)
+            found[module.name[:-leaf], number].append(module)
     return tuple(tuple(group) for group in found.values() if len(group) > 1)

@@ -137,9 +137,9 @@ def architecture_error(model_config: ModelConfig) -> ArchitectureError | None:
 
 
 @provides("prefix")
-def prefix(tensors: Mapping[str, TensorInfo]) -> Prefix:
+def prefix(groups: Mapping[str, object]) -> Prefix:
     """How this checkpoint spells `model.` and `lm_head`."""
-    return text_prefix(tensors)
+    return text_prefix(groups)
 
 
 @provides("reference_config")

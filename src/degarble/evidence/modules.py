@@ -5,6 +5,7 @@ Forms are worked out once per distinct set of headers: a checkpoint of 46,000 ex
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from degarble.architectures.canonical import Prefix, canonical_name, template_of
@@ -34,9 +35,10 @@ class Modules(Mapping[str, StoredModule]):
 
     def __init__(self, modules: Mapping[str, StoredModule]) -> None:
         self._modules = dict(modules)
-        self._classes: dict[tuple[str, int], list[StoredModule]] = {}
+        classes: defaultdict[tuple[str, int], list[StoredModule]] = defaultdict(list)
         for module in self._modules.values():
-            self._classes.setdefault((module.template, id(module.form)), []).append(module)
+            classes[module.template, id(module.form)].append(module)
+        self._classes = dict(classes)
         self.by_canonical = {module.canonical: module for module in self._modules.values() if module.canonical}
 
     def __getitem__(self, name: str) -> StoredModule:
@@ -156,8 +158,7 @@ class Lookup:
         """Kind, format and form of one module."""
         kind, expected = self._role(canonical, template, layer)
         declared = self._declaration.scheme_for(name) if self._declaration is not None and kind != "norm" else None
-        headers = tuple([(suffix, info.dtype, info.shape) for suffix, info in parts.items()])
-        key = (headers, id(declared), expected)
+        key = (*parts, *[(info.dtype, info.shape) for info in parts.values()], id(declared), expected)
         known = self._forms.get(key)
         if known is None:
             fmt, form = detect(parts, declared, expected)
@@ -166,9 +167,10 @@ class Lookup:
 
     def _role(self, canonical: str | None, template: str, layer: int | None) -> tuple[str, tuple[int, ...] | None]:
         key = (template, layer)
-        if key not in self._expected:
-            self._expected[key] = self._role_of(canonical)
-        return self._expected[key]
+        known = self._expected.get(key)
+        if known is None:
+            known = self._expected[key] = self._role_of(canonical)
+        return known
 
     def _role_of(self, canonical: str | None) -> tuple[str, tuple[int, ...] | None]:
         if canonical is None:

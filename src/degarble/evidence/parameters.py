@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 
 from degarble.architectures.interface import Architecture, ParameterTemplate
 from degarble.errors import EvidenceMissing
@@ -18,6 +19,8 @@ from degarble.formats.interface import StoredModule
 
 Position = tuple[int | None, int | None]
 """Layer and expert."""
+Home = tuple[frozenset[int] | None, int | None]
+"""Layers and number of experts that a template stands for; None where it has no such place."""
 
 DECODER = "model.layers.{layer}."
 HEAD = "lm_head"
@@ -127,7 +130,10 @@ def _absent(
     there = present.get(_key(template.name), set())
     wanted = (None,) if template.layers is None else tuple(layer for layer in template.layers if layer in layers)
     experts: Iterable[int | None] = (None,) if template.experts is None else range(template.experts)
-    return tuple((layer, expert) for layer in wanted for expert in experts if (layer, expert) not in there)
+    places = product(wanted, experts)
+    if there.issuperset(places):
+        return ()
+    return tuple(place for place in product(wanted, experts) if place not in there)
 
 
 def _settled(
@@ -208,7 +214,7 @@ def _unknown(modules: Modules, architecture: Architecture) -> Iterator[Unknown]:
         if not any(spelling in everywhere for spelling in spellings):
             known = [spelling for spelling in spellings if spelling in names]
             homes = [home for spelling in known for home in ranges[spelling]]
-            strange = [m for m in members if not any(_is_in(m, layers, experts) for layers, experts in homes)]
+            strange = [] if _hold_all(homes, members) else _homeless(members, homes)
             if strange and not _is_bias_alone(example, names):
                 yield Unknown(template=example.template, members=tuple(strange))
         bias = f"{example.template}.bias"
@@ -220,13 +226,28 @@ def _is_bias_alone(example: StoredModule, names: set[str]) -> bool:
     return set(example.form.roles) == {"bias"} and f"{example.template}.bias" in names
 
 
-def _ranges(architecture: Architecture) -> dict[str, list[tuple[frozenset[int] | None, int | None]]]:
+def _ranges(architecture: Architecture) -> dict[str, list[Home]]:
     """Template name -> the layers and the number of experts it stands for."""
-    found: dict[str, list[tuple[frozenset[int] | None, int | None]]] = {}
+    found: dict[str, list[Home]] = {}
     for template in architecture.templates:
         layers = None if template.layers is None else frozenset(template.layers)
         found.setdefault(template.name, []).append((layers, template.experts))
     return found
+
+
+def _hold_all(homes: list[Home], members: list[StoredModule]) -> bool:
+    """The usual case: homes that have room for every expert cover every layer."""
+    numbers = {module.expert for module in members}
+    roomy = [
+        layers
+        for layers, experts in homes
+        if experts is None or all(type(number) is int and number < experts for number in numbers)
+    ]
+    return None in roomy or {module.layer for module in members} <= frozenset().union(*filter(None, roomy))
+
+
+def _homeless(members: list[StoredModule], homes: list[Home]) -> list[StoredModule]:
+    return [module for module in members if not any(_is_in(module, *home) for home in homes)]
 
 
 def _is_in(module: StoredModule, layers: frozenset[int] | None, experts: int | None) -> bool:

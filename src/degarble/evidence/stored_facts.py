@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from degarble.architectures.interface import Architecture
-from degarble.checkpoint.interface import TensorInfo, num_elements
+from degarble.checkpoint.interface import num_elements
 from degarble.evidence.modules import Modules
 from degarble.formats.interface import StoredModule
 from degarble.methods.interface import Declaration
@@ -46,7 +46,6 @@ def stored_facts(
     modules: Modules,
     declaration: Declaration | None,
     architecture: Architecture | None,
-    tensors: Mapping[str, TensorInfo],
 ) -> dict[str, object]:
     """Facts about formats, widths, shapes, experts, head, router and MTP layers."""
     survey = _Survey(architecture)
@@ -59,7 +58,8 @@ def stored_facts(
     if any(tag.startswith("gguf:") for tag in tags):
         tags.add("gguf")
     facts["formats"] = frozenset(tags)
-    facts["experts_packed_in_3d"] = any(name.endswith("_proj_packed") and ".experts." in name for name in tensors)
+    examples = [info.name for example, _ in modules.classes() for info in example.parts.values()]
+    facts["experts_packed_in_3d"] = any(name.endswith("_proj_packed") and ".experts." in name for name in examples)
     return facts
 
 

@@ -69,19 +69,15 @@ def group_by_module(tensors: Mapping[str, TensorInfo]) -> dict[str, dict[str, Te
             module, suffix = split_name(name, tensors)
             if suffix in KV_SUFFIXES:
                 continue
-        parts = groups.get(module)
-        if parts is None:
-            groups[module] = {suffix: info}
+        if module in groups:
+            groups[module][suffix] = info
         else:
-            parts[suffix] = info
+            groups[module] = {suffix: info}
     return groups
 
 
 def kv_scales(names: Iterable[str]) -> dict[str, str]:
     """Tensor -> which KV scale it is (`k_scale`, `v_scale`, …)."""
-    found: dict[str, str] = {}
-    for name in names:
-        tail = name.rpartition(".")[2]
-        if tail in KV_SUFFIXES:
-            found[name] = tail
-    return found
+    ends = tuple(KV_SUFFIXES)
+    tails = {name: name.rpartition(".")[2] for name in names if name.endswith(ends)}
+    return {name: tail for name, tail in tails.items() if tail in KV_SUFFIXES}

@@ -108,7 +108,7 @@ def _count(place: Location, declared: int, found: int, layers: list[int], module
 
 
 def _gaps(place: Location, gaps: list[int], declared: int, modules: Modules) -> Iterator[Finding]:
-    files = {module.any_part.file for module in modules.values()}
+    files = {module.any_part.file for module in modules.values()} if gaps else set()
     file = next(iter(files)) if len(files) == 1 else None
     for layer in gaps:
         yield Finding(

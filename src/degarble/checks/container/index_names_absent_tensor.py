@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from degarble.checkpoint.index import ShardIndex
@@ -48,15 +49,12 @@ def index_names_absent_tensor(
     ## References
     vllm-project/vllm#57108
     """
-    astray: list[tuple[str, str]] = []
-    checked = 0
-    for name, file in index.weight_map.items():
-        shard = shards.get(file)
-        if shard is None or shard.problem is not None:
-            continue
-        checked += 1
-        if name not in shard.tensors:
-            astray.append((name, file))
+    readable = {file: shard.tensors for file, shard in shards.items() if shard.problem is None}
+    listed = Counter(index.weight_map.values())
+    checked = sum(listed[file] for file in readable)
+    astray = [
+        (name, file) for name, file in index.weight_map.items() if file in readable and name not in readable[file]
+    ]
     elsewhere = sum(name in tensors for name, _ in astray)
     if elsewhere > STALE_SHARE * checked:
         yield _stale(index, elsewhere, checked)

@@ -52,7 +52,7 @@ def shard_truncated(shards: Mapping[str, Shard], index: ShardIndex | None = None
             yield _headless(shard.problem, index)
             continue
         size = _size(shard)
-        beyond = [info for info in shard.tensors.values() if info.end > size]
+        beyond = [info for info in shard.tensors.values() if info.start + info.nbytes > size]
         if beyond:
             beyond.sort(key=lambda info: info.start)
             yield _finding(shard.file, max(info.end for info in beyond) - size, beyond)

@@ -55,11 +55,12 @@ def tensor_not_in_index(
     if stale is not None:
         yield stale
         return
+    listed = index.weight_map.keys()
     unlisted = [
         (name, file)
         for file, shard in shards.items()
-        for name in shard.tensors
-        if name not in index.weight_map and name not in index.unsafe
+        for name in (shard.tensors if not shard.tensors.keys() <= listed else ())
+        if name not in listed and name not in index.unsafe
     ]
     needed = _needed(modules, architecture) if unlisted else {}
     for name, file in unlisted:

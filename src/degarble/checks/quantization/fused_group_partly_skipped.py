@@ -67,6 +67,8 @@ def fused_group_partly_skipped(
         return
     listed = skips.listed_by_all if skips is not None else frozenset[str]()
     for group in fused_groups:
+        if not listed and len({id(module.form) for module in group}) == 1:
+            continue
         quantized = [module for module in group if module.form.is_quantized]
         plain = [module for module in group if module.form.format == "plain" and module.payload is not None]
         if quantized and plain:

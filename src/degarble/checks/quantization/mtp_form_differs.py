@@ -51,13 +51,15 @@ def mtp_form_differs(
     ## References
     vllm-project/vllm#41994, kekzl/imp#1450, radixark/miles#1641
     """
+    layers = frozenset(architecture.mtp_layers if architecture is not None else ())
     for example, members in modules.classes():
         if example.kind not in KINDS or example.name.rpartition(".")[2] in PLAIN_BY_DESIGN:
             continue
         if not example.form.is_quantized and not is_plain_matrix(example):
             continue
+        by_root = is_mtp(example, None)
         for module in members:
-            if is_mtp(module, architecture):
+            if by_root or module.layer in layers:
                 yield from _judge(module, declared_forms)
 
 
