@@ -20,9 +20,9 @@ pytestmark = pytest.mark.real
 @cache
 def joint_profiles(name: str, neurons: int | None) -> tuple[JointProfile, ...]:
     evidence = Evidence(open_target(model_path(name)), Settings())
-    source, modules = evidence.get("source"), evidence.get("modules")
+    modules = evidence.get("modules")
     chosen = blocks(modules.values(), evidence.get("model_config").values)
-    return tuple(profile_blocks(source, chosen, ThreadExecutor(), neurons=neurons))
+    return tuple(profile_blocks(chosen, ThreadExecutor(), neurons=neurons))
 
 
 def stored(found: tuple[JointProfile, ...], left: str, right: str) -> list[float]:

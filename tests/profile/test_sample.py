@@ -61,8 +61,8 @@ def test_batches_equal_single_modules(golden: Path, name: str, monkeypatch: pyte
     evidence = evidence_of(golden / name)
     together = evidence.get("module_profiles")
     monkeypatch.setattr(sample, "BATCH_VALUES", 1)
-    source, modules, tensors = (evidence.get(one) for one in ("source", "modules", "profiles"))
-    alone = profile_modules(source, modules.classes(), tensors, ThreadExecutor(1)).profiles
+    modules, tensors = (evidence.get(one) for one in ("modules", "profiles"))
+    alone = profile_modules(modules.classes(), tensors, ThreadExecutor(1)).profiles
     assert alone == together
 
 
@@ -127,8 +127,6 @@ def test_one_broken_module_of_a_batch_is_named(golden: Path) -> None:
     assert info is not None
     short = msgspec.structs.replace(info, nbytes=info.nbytes - 2)
     broken = msgspec.structs.replace(members[1], parts={**members[1].parts, "scales": short})
-    result = profile_modules(
-        evidence.get("source"), [(example, [members[0], broken])], evidence.get("profiles"), ThreadExecutor(1)
-    )
+    result = profile_modules([(example, [members[0], broken])], evidence.get("profiles"), ThreadExecutor(1))
     assert set(result.profiles) == {members[0].name}
     assert set(result.unread) == {broken.name}

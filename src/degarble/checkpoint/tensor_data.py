@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,12 +39,21 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
 """safetensors dtype -> numpy. Sub-byte types have no numpy form and are read as bytes by their format."""
 
 
+MAX_RESIDENT_BYTES = 96 << 20
+"""Handed out before pages are given back."""
+
+
 class TensorReader:
-    """Gives arrays of stored tensors; keeps one memory map per file."""
+    """Gives arrays of stored tensors over one memory map per file, and gives pages back as it goes.
+
+    Pages of a map count as the process's memory once touched, with 64 KB around them. Every so many bytes handed out,
+    all of them are returned: arrays stay valid, and what is read again comes from the page cache. Threads may share one.
+    """
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._maps: dict[str, Array] = {}
+        self._maps: dict[str, mmap.mmap] = {}
+        self._handed = 0
 
     def raw(self, info: TensorInfo) -> Array:
         """The stored bytes, [nbytes] uint8. Raises MalformedFile if the file is too short."""
@@ -67,5 +77,15 @@ class TensorReader:
         if info.file not in self._maps:
             if self._source.files()[info.file] == 0:
                 return np.empty(0, np.uint8)
-            self._maps[info.file] = np.memmap(path(info.file), np.uint8, "r")
-        return self._maps[info.file][info.start : info.end]
+            with open(path(info.file), "rb") as stream:
+                self._maps[info.file] = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        self._handed += info.nbytes
+        if self._handed > MAX_RESIDENT_BYTES:
+            self._give_back()
+        return np.frombuffer(self._maps[info.file], np.uint8)[info.start : info.end]
+
+    def _give_back(self) -> None:
+        self._handed = 0
+        if hasattr(mmap, "MADV_DONTNEED"):
+            for mapped in tuple(self._maps.values()):
+                mapped.madvise(mmap.MADV_DONTNEED)

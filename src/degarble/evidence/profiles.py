@@ -79,7 +79,7 @@ def module_profiles(
 
     def read() -> tuple[dict[str, ModuleProfile], Mapping[str, str]]:
         found = profile_modules(
-            source, modules.classes(), profiles, executor, is_exhaustive=settings.exhaustive, progress=settings.progress
+            modules.classes(), profiles, executor, is_exhaustive=settings.exhaustive, progress=settings.progress
         )
         return found.profiles, found.unread
 
@@ -98,7 +98,7 @@ def joint(
     config = model_config.values if model_config is not None else {}
     chosen = blocks(modules.values(), config, all_experts=settings.exhaustive)
     neurons = ALL_NEURONS if settings.exhaustive else None
-    found = profile_blocks(source, chosen, executor, neurons=neurons, progress=settings.progress)
+    found = profile_blocks(chosen, executor, neurons=neurons, progress=settings.progress)
     return sorted(found, key=lambda one: (one.layer, -1 if one.expert is None else one.expert, sorted(one.modules)))
 
 

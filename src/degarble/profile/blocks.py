@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
-from degarble.checkpoint.interface import Source
 from degarble.executor import Executor, Progress, Unit
 from degarble.formats.agreement import shape_of
 from degarble.formats.interface import StoredModule
 from degarble.formats.slicing import can_slice, num_outputs
 from degarble.profile.layer import Block, JointProfile, judge_block
-from degarble.profile.sample import UNREADABLE, remapped
+from degarble.profile.sample import UNREADABLE
 
 PARTS: Mapping[str, str] = {
     "q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "o", "out_proj": "o",
@@ -79,7 +77,6 @@ def _chosen_experts(found: Iterable[tuple[str, int, int | None]], all_experts: b
 
 
 def profile_blocks(
-    source: Source,
     chosen: Iterable[Block],
     executor: Executor,
     *,
@@ -87,10 +84,7 @@ def profile_blocks(
     progress: Progress | None = None,
 ) -> Iterator[JointProfile]:
     """Judge blocks; those whose values cannot be read are left out, as header rules report them."""
-    units = [
-        Unit(sum(one.any_part.nbytes for one in block.parts.values()), _Judge(source, block, neurons))
-        for block in chosen
-    ]
+    units = [Unit(sum(one.any_part.nbytes for one in block.parts.values()), _Judge(block, neurons)) for block in chosen]
     for profile in executor.run(units, progress):
         if profile is not None:
             yield profile
@@ -99,13 +93,11 @@ def profile_blocks(
 class _Judge:
     """The work of one unit."""
 
-    def __init__(self, source: Source, block: Block, neurons: int | None) -> None:
-        self._source, self._block, self._neurons = source, block, neurons
+    def __init__(self, block: Block, neurons: int | None) -> None:
+        self._block, self._neurons = block, neurons
 
     def __call__(self) -> JointProfile | None:
-        parts = dict(zip(self._block.parts, remapped(list(self._block.parts.values()), self._source), strict=True))
-        block = replace(self._block, parts=parts)
         try:
-            return judge_block(block) if self._neurons is None else judge_block(block, self._neurons)
+            return judge_block(self._block) if self._neurons is None else judge_block(self._block, self._neurons)
         except UNREADABLE:
             return None

@@ -8,15 +8,12 @@ How much is read: 1/64 of a module's values, between 16 Ki and 64 Ki of them, in
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 
-from degarble.checkpoint.interface import Source, TensorInfo
-from degarble.checkpoint.tensor_data import Array, TensorReader
+from degarble.checkpoint.tensor_data import Array
 from degarble.errors import MalformedFile
 from degarble.executor import Executor, Progress, Unit
 from degarble.formats.agreement import shape_of
@@ -37,8 +34,6 @@ MIN_RUN = 4
 """Outputs read together at least: every run costs a few calls."""
 BATCH_VALUES = 1 << 20
 BATCH_SCALES = 1 << 20
-BATCH_BYTES = 96 << 20
-"""Payload bytes of a batch: a map's pages count as memory as soon as one byte of 64 KB around them is read."""
 BLOCKS_ARE_SLOW = 4
 """GGUF blocks take so much longer to dequantise than packed integers; so much less of them is sampled."""
 UNREADABLE = (ValueError, KeyError, IndexError, OSError, MalformedFile, NotImplementedError)
@@ -61,7 +56,6 @@ class SampleResult:
 
 
 def profile_modules(
-    source: Source,
     classes: Iterable[tuple[StoredModule, Sequence[StoredModule]]],
     tensors: Mapping[str, TensorProfile],
     executor: Executor,
@@ -71,7 +65,7 @@ def profile_modules(
 ) -> SampleResult:
     """Profile every module that has a weight matrix. `classes`: modules with equal headers and one example of each."""
     units = [
-        Unit(len(batch) * _values_in(batch[0], runs), _Batch(source, batch, runs, tensors))
+        Unit(len(batch) * _values_in(batch[0], runs), _Batch(batch, runs, tensors))
         for example, members in classes
         if _is_readable(example)
         for runs in [sampled_outputs(example, is_exhaustive)]
@@ -111,9 +105,8 @@ def _values_in(module: StoredModule, runs: Runs) -> int:
 
 def _batches(members: Sequence[StoredModule], runs: Runs) -> Iterator[Sequence[StoredModule]]:
     example = members[0]
-    payload, scale = example.payload, example.part("scale")
+    scale = example.part("scale")
     most = BATCH_VALUES // max(1, _values_in(example, runs))
-    most = min(most, BATCH_BYTES // max(1, payload.nbytes if payload is not None else 1))
     most = max(1, min(most, BATCH_SCALES // max(1, scale.nbytes if scale is not None else 1)))
     for start in range(0, len(members), most):
         yield members[start : start + most]
@@ -122,21 +115,18 @@ def _batches(members: Sequence[StoredModule], runs: Runs) -> Iterator[Sequence[S
 class _Batch:
     """The work of one unit."""
 
-    def __init__(
-        self, source: Source, modules: Sequence[StoredModule], runs: Runs, tensors: Mapping[str, TensorProfile]
-    ) -> None:
-        self._source, self._modules, self._runs, self._tensors = source, modules, runs, tensors
+    def __init__(self, modules: Sequence[StoredModule], runs: Runs, tensors: Mapping[str, TensorProfile]) -> None:
+        self._modules, self._runs, self._tensors = modules, runs, tensors
 
     def __call__(self) -> SampleResult:
-        modules = remapped(self._modules, self._source)
         try:
-            return self._profile(modules)
+            return self._profile(self._modules)
         except UNREADABLE as error:
-            if len(modules) == 1:
-                return SampleResult({}, {modules[0].name: str(error)})
+            if len(self._modules) == 1:
+                return SampleResult({}, {self._modules[0].name: str(error)})
         result = SampleResult({}, {})
         for module in self._modules:  # one of them is broken: the others are not
-            result.merge(_Batch(self._source, [module], self._runs, self._tensors)())
+            result.merge(_Batch([module], self._runs, self._tensors)())
         return result
 
     def _profile(self, modules: Sequence[StoredModule]) -> SampleResult:
@@ -160,34 +150,6 @@ class _Batch:
                 num_dead_rows=num_dead,
             )
         return SampleResult(profiles, {})
-
-
-class MappedReader(TensorReader):
-    """Maps of its own, given back with the reader: pages that were touched count as memory until then."""
-
-    def __init__(self, source: Source) -> None:
-        super().__init__(source)
-        self._open: dict[str, Array] = {}
-
-    def raw(self, info: TensorInfo) -> Array:
-        """See TensorReader; a plain array, since numpy's memmap pays for every view of it."""
-        if info.file not in self._open:
-            path = self._source.local_path(info.file)  # type: ignore[attr-defined]  # local sources only
-            with open(path, "rb") as stream:
-                mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-            self._open[info.file] = np.frombuffer(mapped, np.uint8)
-        data = self._open[info.file][info.start : info.end]
-        if data.size != info.nbytes:
-            raise MalformedFile(info.file, info.name, f"{info.nbytes} bytes", f"{data.size}")
-        return data
-
-
-def remapped(modules: Sequence[StoredModule], source: Source) -> list[StoredModule]:
-    """The modules over maps of their own."""
-    if getattr(source, "local_path", None) is None:
-        return list(modules)
-    reader = MappedReader(source)
-    return [msgspec.structs.replace(module, reader=reader) for module in modules]
 
 
 def judge_values(

@@ -27,6 +27,8 @@ FILE_RATIO, FILE_REACH = -0.55, 0.9
 MIN_PEERS = 8
 MAX_SPILL, MIN_ZEROS, SURE_SPILL = 0.57, 400, 6.0
 """Share of odd codes after a 0 in a word, and by how many deviations of a fair coin it must stand out."""
+WORTH_A_LOOK = 3.5
+"""The same in the sample, for the module to be read again: a fair coin does in 1 of 4,300."""
 MIN_CODES = 100
 """Codes at the lowest end, fewer of which make no ratio."""
 
@@ -139,14 +141,19 @@ def _whole_file(judged: Sequence[tuple[StoredModule, CodeStats]]) -> Iterator[Wr
 
 def _spilled(judged: Sequence[tuple[StoredModule, CodeStats]], second_look: SecondLook) -> Iterator[Wrapped]:
     for module, stats in judged:
-        if stats.spill is None or stats.spill <= MAX_SPILL:
+        if stats.spill is None or stats.spill <= MAX_SPILL or _deviations(stats) < WORTH_A_LOOK:
             continue
         wide = second_look.codes(module)
         spill = wide.stats.spill if wide is not None and wide.stats.num_spill >= MIN_ZEROS else None
         if wide is None or spill is None or spill <= MAX_SPILL:
             continue
-        if (spill - 0.5) * 2 * math.sqrt(wide.stats.num_spill) > SURE_SPILL:
+        if _deviations(wide.stats) > SURE_SPILL:
             yield Wrapped(module, "spill", spill, MAX_SPILL)
+
+
+def _deviations(stats: CodeStats) -> float:
+    """How many standard deviations of a fair coin the share of odd codes after a 0 stands out."""
+    return 0.0 if stats.spill is None else (stats.spill - 0.5) * 2 * math.sqrt(stats.num_spill)
 
 
 def _finding(one: Wrapped) -> Finding:
