@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import msgspec
 import numpy as np
@@ -58,6 +59,11 @@ class ScaleGrid:
         scales = module.scales()
         self.scales = scales.reshape(-1, scales.shape[-1])
         """[rows, groups] float32, as `StoredModule.scales` gives them."""
+        self._inputs: dict[int, Array] = {}
+
+    @cached_property
+    def _group_index(self) -> Array | None:
+        return self._module.group_index()
 
     def outputs(self, row: int) -> range:
         """Outputs under a row of scales: one, a block's height, or all."""
@@ -69,10 +75,15 @@ class ScaleGrid:
 
     def inputs(self, group: int) -> Array:
         """[in] whether an input belongs to a group."""
+        if group not in self._inputs:
+            self._inputs[group] = self._inputs_of(group)
+        return self._inputs[group]
+
+    def _inputs_of(self, group: int) -> Array:
         columns, groups = shape_of(self._module)[-1], self.scales.shape[1]
         if groups == 1:
             return np.ones(columns, np.bool_)
-        scheme, index = self._module.form.scheme, self._module.group_index()
+        scheme, index = self._module.form.scheme, self._group_index
         if index is not None:
             return np.asarray(index == group)
         width = scheme.block_shape[1] if scheme is not None and scheme.block_shape else -(-columns // groups)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,9 @@ NOTHING = 2.0**-126
 COARSE_HALF = 2.0**-20
 """fp16 has 16 steps below this: a scale there is up to 6 % wrong, one of 2 ** -24 up to half."""
 MAX_LOOKED_AT = 4096
+ROWS_AT_ONCE = 64
+OUTPUTS_LOOKED_AT = 64
+"""Under one row of scales, which may stand for all outputs."""
 MANY_BYTES = 3
 """A GGUF block of zeros repeats one code: more distinct bytes than this are weights."""
 SINGLES = ("global_scale", "input_scale", "nested_scale", "output_scale")
@@ -161,17 +164,26 @@ def _lost(module: StoredModule, grid: ScaleGrid, is_coarse: bool) -> Lost | None
     places = np.argwhere(flags)
     places = places[:: max(1, len(places) // MAX_LOOKED_AT)]
     bad, is_outlier = [], False
-    for row in np.unique(places[:, 0]).tolist():
-        outputs = list(grid.outputs(row))[:64]
-        values = np.abs(unit_values(module, outputs))
+    middles = np.median(scales, axis=1) if len(places) else scales[:, 0]
+    for row, values in _rows_in_units(module, grid, np.unique(places[:, 0]).tolist()):
         for group in places[places[:, 0] == row, 1].tolist():
             under = values[:, grid.inputs(group)]
             if under.any():
                 bad.append((row, group))
-                is_outlier |= _reaches(under, module) and bool(np.median(scales[row]) > 64 * scales[row, group])
+                is_outlier |= _reaches(under, module) and bool(middles[row] > 64 * scales[row, group])
     if not bad:
         return None
     return Lost(bad, [float(scales[place]) for place in bad], is_coarse, is_outlier)
+
+
+def _rows_in_units(module: StoredModule, grid: ScaleGrid, rows: Sequence[int]) -> Iterator[tuple[int, Array]]:
+    """[outputs, in] magnitudes in units of one scale under each row of scales, many rows at a read."""
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        some = rows[start : start + ROWS_AT_ONCE]
+        outputs = [list(grid.outputs(row))[:OUTPUTS_LOOKED_AT] for row in some]
+        values = np.abs(unit_values(module, [output for part in outputs for output in part]))
+        ends = np.cumsum([len(part) for part in outputs]).tolist()
+        yield from zip(some, np.split(values, ends[:-1]), strict=True)
 
 
 def _reaches(values: Array, module: StoredModule) -> bool:
