@@ -80,9 +80,8 @@ def _scales(module: StoredModule) -> Array:
 
 
 def _is_by_row(module: StoredModule) -> bool:
-    """One scale or more for each output; Q4_0 gives scales signs, whose rows are not compared."""
-    scales, shape = _scales(module), module.form.shape or (0,)
-    return scales.shape[0] == shape[0] and bool((scales > 0).all())
+    """One scale or more for each output."""
+    return _scales(module).shape[0] == (module.form.shape or (0,))[0]
 
 
 def _calm_place(patient: Patient, scales: Array) -> tuple[int, int]:

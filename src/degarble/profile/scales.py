@@ -38,7 +38,9 @@ def scale_stats(scales: Array, suspicious: float = SUSPICIOUS_OCTAVES, *, with_t
     medians = median(log2_bits(some))
     logs = log2_bits(scales, is_positive=bool(is_ordinary.all()))
     row_logs = logs.mean(axis=2)
-    ratios, rows = _row_ratios(row_logs, is_ordinary)
+    for index in np.flatnonzero(~is_ordinary).tolist():
+        row_logs[index] = _row_means(scales[index], logs[index])
+    ratios, rows = _row_ratios(row_logs)
     residuals, places = _residuals(scales, logs, row_logs, suspicious, is_ordinary)
     found = []
     for index in range(len(scales)):
@@ -142,11 +144,19 @@ def two_way_residual(logs: Array) -> tuple[float, Place | None]:
     return float(rest.max()), (int(row), int(column))
 
 
-def _row_ratios(row_logs: Array, is_ordinary: Array) -> tuple[Array, list[int | None]]:
+def _row_means(scales: Array, logs: Array) -> Array:
+    """[rows] means over scales that have a logarithm; rows without one are given the others' median."""
+    is_number = np.isfinite(scales) & (scales != 0)
+    counts = is_number.sum(axis=1)
+    means: Array = np.where(is_number, logs, 0).sum(axis=1) / np.maximum(counts, 1)
+    means[counts == 0] = np.median(means[counts > 0]) if counts.any() else 0.0
+    return means
+
+
+def _row_ratios(row_logs: Array) -> tuple[Array, list[int | None]]:
     """The row whose scales are farthest from the others'. A row's mean log stands for its median."""
     if row_logs.shape[1] < 2:
         return np.zeros(len(row_logs)), [None] * len(row_logs)
     away = np.abs(row_logs - median(row_logs)[:, None])
-    away[~is_ordinary] = 0  # the logarithms of zero and NaN are no numbers
     at = away.argmax(axis=1)
     return away[np.arange(len(away)), at], [int(one) for one in at]
