@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -133,6 +132,8 @@ class Finding:
     @property
     def fingerprint(self) -> str:
         """Stable over runs and over re-quantisation: rule and place, never a measured number."""
+        import hashlib  # of OpenSSL, for reports with findings only
+
         place = self.location
         parts = (self.rule, place.file, place.key, place.module or place.tensor, self.fold)
         return hashlib.sha256("\x1f".join(part or "" for part in parts).encode()).hexdigest()[:16]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -33,6 +32,8 @@ def write_text(text: str, output: str | None) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
         return
+    import tempfile
+
     target = Path(output)
     try:
         handle, partial = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")

@@ -14,8 +14,10 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import regex  # type: ignore[import-untyped, unused-ignore]
+if TYPE_CHECKING:
+    import regex  # type: ignore[import-untyped, unused-ignore]
 
 MAX_ENTRY_CHARS = 400
 """Longer than any module path; bounds the work that one entry can cause."""
@@ -119,6 +121,8 @@ class _Stoppable:
         ]
         if joined:
             expression = "|".join(f"(?:{one})" for one in joined)
+            import regex
+
             self._tried.append(("", regex.compile(f"(?:{expression}){tail}")))
         self._spent_seconds = 0.0
 
@@ -148,6 +152,8 @@ def _seconds(pattern: regex.Pattern[str], name: str) -> float:
 
 def _compile(pattern: Pattern, tail: str) -> regex.Pattern[str]:
     """Compile as the engines do (`re`), then for matching (`regex`, which can be stopped)."""
+    import regex  # most lists hold plain names alone, and importing it takes longer than reading them
+
     try:
         re.compile(pattern.expression)
         return regex.compile(f"(?:{pattern.expression}){tail}")

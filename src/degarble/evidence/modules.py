@@ -149,6 +149,8 @@ class Lookup:
     def __init__(self, architecture: Architecture | None, declaration: Declaration | None) -> None:
         self._architecture = architecture
         self._declaration = declaration
+        self._has_rules = declaration is not None and bool(declaration.rules)
+        self._peers: dict[tuple[object, ...], tuple[str, WeightFormat, Form]] = {}
         self._forms: dict[object, tuple[WeightFormat, Form, Scheme | None]] = {}
         self._expected: dict[tuple[str, int | None], tuple[str, tuple[int, ...] | None]] = {}
 
@@ -156,6 +158,17 @@ class Lookup:
         self, name: str, canonical: str | None, template: str, layer: int | None, parts: Parts
     ) -> tuple[str, WeightFormat, Form]:
         """Kind, format and form of one module."""
+        if self._has_rules:  # which may name this module and not its peers
+            return self._judge(name, canonical, template, layer, parts)
+        peers = (template, layer, canonical is None, *parts, *[(info.dtype, info.shape) for info in parts.values()])
+        known = self._peers.get(peers)
+        if known is None:
+            known = self._peers[peers] = self._judge(name, canonical, template, layer, parts)
+        return known
+
+    def _judge(
+        self, name: str, canonical: str | None, template: str, layer: int | None, parts: Parts
+    ) -> tuple[str, WeightFormat, Form]:
         kind, expected = self._role(canonical, template, layer)
         declared = self._declaration.scheme_for(name) if self._declaration is not None and kind != "norm" else None
         key = (*parts, *[(info.dtype, info.shape) for info in parts.values()], id(declared), expected)

@@ -81,7 +81,7 @@ def _scales(module: StoredModule) -> Array:
 
 def _is_by_row(module: StoredModule) -> bool:
     """One scale or more for each output."""
-    return _scales(module).shape[0] == (module.form.shape or (0,))[0]
+    return bool(_scales(module).shape[0] == (module.form.shape or (0,))[0])
 
 
 def _calm_place(patient: Patient, scales: Array) -> tuple[int, int]:

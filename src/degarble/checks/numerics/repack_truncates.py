@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from statistics import median
+
+import numpy as np
 
 from degarble.checks.weights.explained_by import DAMAGED_FILE
 from degarble.errors import MalformedFile
@@ -89,7 +90,7 @@ def repack_truncates(modules: Modules, module_profiles: Mapping[str, ModuleProfi
         if truncation is not None:
             hits.setdefault(truncation, []).append((module, stats))
     for truncation, members in hits.items():
-        zero_share = median(_share(stats, truncation.zero) for _, stats in members)
+        zero_share = float(np.median([_share(stats, truncation.zero) for _, stats in members]))
         is_ternary = len(truncation.image) <= FEW and zero_share > MAX_ZERO_SHARE
         yield from (_finding(module, stats, truncation, is_ternary) for module, stats in members)
 
