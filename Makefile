@@ -7,7 +7,7 @@ WORK := .work
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= auto
 
-.PHONY: setup demo test test-core test-checks test-formats test-faults-container test-faults-quantization test-values test-hostile test-real test-real-plain test-real-integer test-real-float test-real-text test-slow lint format docs docs-check bench clean
+.PHONY: setup demo test test-core test-checks test-formats test-faults-container test-faults-quantization test-values-scales test-values-codes test-values-layers test-hostile test-real test-real-plain test-real-integer test-real-float test-real-text test-slow lint format docs docs-check bench clean
 
 setup: $(READY)
 
@@ -24,7 +24,8 @@ demo: $(READY)
 FAST := -n $(JOBS) -m "not real and not slow"
 CONTENT_RULES := WGT or NUM or content
 
-test: test-core test-checks test-formats test-faults-container test-faults-quantization test-hostile
+test: test-core test-checks test-formats test-faults-container test-faults-quantization test-values-scales \
+	test-values-codes test-values-layers test-hostile
 
 test-core: $(READY)
 	$(PYTEST) $(FAST) tests --ignore=tests/formats --ignore=tests/checks --ignore=tests/hostile \
@@ -42,9 +43,15 @@ test-faults-container: $(READY)
 test-faults-quantization: $(READY)
 	$(PYTEST) $(FAST) tests/test_every_check.py -k "(QNT or ENG) and not ($(CONTENT_RULES))"
 
-# Faults in values; minutes long, so run by hand until they are cut into slices.
-test-values: $(READY)
-	$(PYTEST) $(FAST) tests/test_every_check.py -k "$(CONTENT_RULES)"
+# Faults in values, by hundreds of rules.
+test-values-scales: $(READY)
+	$(PYTEST) $(FAST) tests/test_every_check.py -k "WGT20"
+
+test-values-codes: $(READY)
+	$(PYTEST) $(FAST) tests/test_every_check.py -k "WGT21"
+
+test-values-layers: $(READY)
+	$(PYTEST) $(FAST) tests/test_every_check.py -k "WGT22 or NUM or (content and not WGT)"
 
 test-hostile: $(READY)
 	$(PYTEST) $(FAST) tests/hostile
