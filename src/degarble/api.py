@@ -11,6 +11,7 @@ from degarble.diagnosis import diagnose
 from degarble.errors import DegarbleError, TargetError, UsageError
 from degarble.evidence import Evidence, Settings
 from degarble.executor import Progress
+from degarble.policy.policy import NO_POLICY, Policy
 from degarble.registry import Level, rules
 from degarble.report.interface import Report, Target
 from degarble.report.profile import profile_of
@@ -35,6 +36,7 @@ def check(
     cache: str | None = None,
     profile: bool = False,
     progress: Progress | None = None,
+    policy: Policy = NO_POLICY,
 ) -> Report:
     """Check a checkpoint: a folder, a `.safetensors` or `.gguf` file, or `hf:org/name[@revision]`.
 
@@ -42,7 +44,7 @@ def check(
     to be fetched. `reference` is a healthy copy to compare with. `engine` is a name with an optional version, `vllm@0.11.0`.
     `sample` reads only a part of every large tensor (the report is partial then), `exhaustive` makes statistics of all
     values instead of a sample, `cache` is a folder that keeps profiles between runs, `profile` puts the numbers behind
-    the value rules into the report.
+    the value rules into the report. `policy` is what a team decided about findings: severities, waivers, a baseline.
     Never raises for what is wrong with the target: that is in the report. Raises UsageError for a call that makes no
     sense (unknown rule, unknown level or engine).
     """
@@ -63,7 +65,7 @@ def check(
         healthy = None if reference is None else Evidence(open_target(reference), settings)
     except TargetError as error:
         return Report(target=Target(path=path, kind="unknown"), failure=str(error))
-    return check_source(source, settings, healthy, [rule.id for rule in chosen], profile=profile)
+    return check_source(source, settings, healthy, [rule.id for rule in chosen], profile=profile, policy=policy)
 
 
 def path_is_hub(target: str | os.PathLike[str]) -> bool:
@@ -78,17 +80,20 @@ def check_source(
     chosen: Sequence[str] | None = None,
     *,
     profile: bool = False,
+    policy: Policy = NO_POLICY,
 ) -> Report:
     """Check an opened source; what `check`, the tests and `fix` share."""
     evidence = Evidence(source, settings or Settings(), reference)
     table = rules()
     selected = [table[rule] for rule in (table if chosen is None else chosen)]
     try:
-        results = run(evidence, selected)
+        results = run(evidence, selected, policy)
     except DegarbleError as error:
         return Report(target=Target(path=source.path, kind=source.kind), failure=str(error))
     evidence.find("refused_files")
-    findings = [finding for result in results for finding in result.findings]
+    every = [finding for result in results for finding in result.findings]
+    findings = [finding for finding in every if finding.accepted is None]
+    accepted = tuple(finding for finding in every if finding.accepted is not None)
     diagnosis = diagnose(findings, {rule.id: rule.symptom_of for rule in table.values()})
     ran = any(result.outcome in (Outcome.OK, Outcome.FINDINGS) for result in results)
     return Report(
@@ -96,6 +101,8 @@ def check_source(
         findings=diagnosis.findings,
         causes=diagnosis.causes,
         results=tuple(results),
+        accepted=accepted,
+        waivers=policy.waiver_states(accepted),
         unjudged=dict(evidence.coverage.unjudged),
         profile=profile_of(evidence) if profile else None,
         failure=None if ran or any(r.outcome is Outcome.CRASHED for r in results) else "nothing could be checked",

@@ -98,6 +98,15 @@ class Fix:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Acceptance:
+    """Why a finding does not count: a team's waiver, its baseline, or a number it accepts."""
+
+    kind: str
+    """waiver | baseline | accepted number"""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One broken rule at one place (or, folded, at many places of one kind).
 
@@ -121,6 +130,7 @@ class Finding:
     rule: str = ""
     name: str = ""
     role: Role = Role.CAUSE
+    accepted: Acceptance | None = None
     places: tuple[Location, ...] = ()
     """All places of a folded finding, the example first; empty when there is only `location`."""
 
@@ -141,13 +151,13 @@ class Finding:
 
 def fold(findings: Iterable[Finding]) -> list[Finding]:
     """Join findings that share rule, severity and fold key, keeping the first as the example."""
-    heads: dict[tuple[str, str, str, str], list[Finding]] = {}
+    heads: dict[tuple[object, ...], list[Finding]] = {}
     order: list[list[Finding]] = []
     for finding in findings:
         if finding.fold is None:
             order.append([finding])
             continue
-        key = (finding.rule, finding.fold, str(finding.severity), str(finding.confidence))
+        key = (finding.rule, finding.fold, finding.severity, finding.confidence, finding.accepted)
         if key not in heads:
             heads[key] = []
             order.append(heads[key])

@@ -11,6 +11,7 @@ from enum import StrEnum
 from degarble.errors import EvidenceMissing, EvidenceUnjudged, MissingExtra, UsageError
 from degarble.evidence.store import NOT_AT_HEADER_LEVEL, Evidence, Settings
 from degarble.finding import Finding, Severity, fold
+from degarble.policy.policy import NO_POLICY, Policy
 from degarble.registry import Check, Level, Rule
 
 log = logging.getLogger(__name__)
@@ -53,12 +54,15 @@ def _matches(rule: str, patterns: Iterable[str]) -> bool:
     return any(rule.startswith(pattern.upper()) for pattern in patterns)
 
 
-def run(evidence: Evidence, selected: Sequence[Rule]) -> list[RuleResult]:
-    """Run the selected rules, those that others require first. Never raises for what a check does."""
+def run(evidence: Evidence, selected: Sequence[Rule], policy: Policy = NO_POLICY) -> list[RuleResult]:
+    """Run the selected rules, those that others require first. Never raises for what a check does.
+
+    Findings that `policy` accepts stay among a rule's own, marked: what they make unusable is unusable all the same.
+    """
     results: dict[str, RuleResult] = {}
     settings: Settings = evidence.get("settings")
     for rule in _in_order(selected):
-        results[rule.id] = _run_rule(rule, evidence, results, settings)
+        results[rule.id] = _run_rule(rule, evidence, results, settings, policy)
     return [results[rule.id] for rule in selected]
 
 
@@ -78,7 +82,9 @@ def _in_order(selected: Sequence[Rule]) -> list[Rule]:
     return list(order.values())
 
 
-def _run_rule(rule: Rule, evidence: Evidence, results: Mapping[str, RuleResult], settings: Settings) -> RuleResult:
+def _run_rule(
+    rule: Rule, evidence: Evidence, results: Mapping[str, RuleResult], settings: Settings, policy: Policy
+) -> RuleResult:
     """A rule with several checks is `ok` if one of them ran and none found anything."""
     findings: list[Finding] = []
     reasons: list[str] = []
@@ -87,7 +93,7 @@ def _run_rule(rule: Rule, evidence: Evidence, results: Mapping[str, RuleResult],
         reason = _blocked(facts, results, settings)
         if reason is None:
             try:
-                findings += _run_check(facts, rule, evidence)
+                findings += map(policy.judged, _run_check(facts, rule, evidence))
                 ran = True
             except EvidenceMissing as missing:
                 reason = _skipped(missing, rule, evidence)

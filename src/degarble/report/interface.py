@@ -8,6 +8,8 @@ from enum import StrEnum
 
 from degarble.diagnosis import Cause
 from degarble.finding import Finding, Severity
+from degarble.policy.policy import WaiverState
+from degarble.policy.waivers import Waiver
 from degarble.runner import Outcome, RuleResult
 
 SCHEMA_VERSION = 1
@@ -42,6 +44,10 @@ class Report:
     findings: tuple[Finding, ...] = ()
     causes: tuple[Cause, ...] = ()
     results: tuple[RuleResult, ...] = ()
+    accepted: tuple[Finding, ...] = ()
+    """Findings that a policy accepts; they count nowhere else."""
+    waivers: tuple[tuple[Waiver, WaiverState], ...] = ()
+    """Every waiver that was given, and whether it was needed."""
     unjudged: Mapping[str, str] = field(default_factory=dict)
     """What was given and could not be judged, with the reason."""
     profile: Mapping[str, object] | None = None
