@@ -36,7 +36,7 @@ def test_without_a_policy_the_fault_counts(golden: Path) -> None:
 
 
 def test_a_waiver_in_scope_takes_the_finding_out(golden: Path) -> None:
-    rules = {finding.rule for finding in check_with(golden, Policy()).findings}
+    rules = {one.rule for one in check_with(golden, Policy()).findings if one.severity is not Severity.INFO}
     waivers = tuple(Waiver(rule=rule, scope="*layers.0.mlp.up_proj*", reason="known") for rule in sorted(rules))
     report = check_with(golden, Policy(waivers=waivers))
     assert {finding.severity for finding in report.findings} <= {Severity.INFO} and report.exit_code() == 0
