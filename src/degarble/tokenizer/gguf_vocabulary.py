@@ -15,6 +15,7 @@ from degarble.tokenizer.byte_alphabet import letters_to_bytes
 from degarble.tokenizer.byte_table import ByteTable
 from degarble.tokenizer.decoder_pipeline import BYTE_TOKEN, METASPACE
 from degarble.tokenizer.interface import AddedToken, Tokenizer
+from degarble.tokenizer.merges import Merges
 from degarble.tokenizer.vocabulary import MAX_TOKEN_IDS
 
 PREFIX = "tokenizer.ggml."
@@ -60,6 +61,7 @@ def read_gguf_vocabulary(metadata: Mapping[str, Any], file: str) -> Tokenizer:
             if key.startswith(PREFIX) and not isinstance(value, list) and getattr(value, "ndim", 0) == 0
         },
         declared={file: _declared(metadata, tokens)},
+        merges=Merges(listed=_merges(metadata)),
     )
 
 
@@ -70,6 +72,12 @@ def _types(metadata: Mapping[str, Any], file: str, count: int) -> Sequence[int]:
     if len(stored) != count:
         raise MalformedFile(file, f"{PREFIX}token_type", f"{count} types, one a token", f"{len(stored)}")
     return [int(value) for value in stored]
+
+
+def _merges(metadata: Mapping[str, Any]) -> list[Any]:
+    """A sentencepiece vocabulary has none: its scores say which pieces come first."""
+    stored = metadata.get(f"{PREFIX}merges")
+    return stored if isinstance(stored, list) else []
 
 
 def _declared(metadata: Mapping[str, Any], tokens: Sequence[str]) -> dict[str, str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from degarble.tokenizer.byte_table import ByteTable
+from degarble.tokenizer.merges import Merges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,8 @@ class Tokenizer:
     """What is wrong with the stored vocabulary and could be read past: an id given twice."""
     raw: bytes = field(default=b"", repr=False)
     """The stored file where an encoder needs it (tokenizer.json, tokenizer.model)."""
+    merges: Merges = field(default_factory=Merges, repr=False)
+    """Of a BPE vocabulary; empty for others."""
 
     @cached_property
     def table(self) -> ByteTable:
@@ -64,6 +67,8 @@ class Tokenizer:
     @cached_property
     def ids_by_piece(self) -> Mapping[str, int]:
         """Stored string -> id, the lowest where a string was stored twice."""
-        ids = {piece: at for at, piece in reversed(list(enumerate(self.pieces))) if piece is not None}
+        size = len(self.pieces)
+        ids: dict[str | None, int] = dict(zip(reversed(self.pieces), range(size - 1, -1, -1), strict=True))
+        ids.pop(None, None)
         ids.update({token.content: token.token_id for token in self.added_tokens.values()})
-        return ids
+        return cast("Mapping[str, int]", ids)

@@ -11,7 +11,8 @@ from degarble.checkpoint.interface import MAX_SMALL_FILE_BYTES, Source
 from degarble.errors import EvidenceUnjudged, MalformedFile
 from degarble.tokenizer.decoder_pipeline import read_pipeline
 from degarble.tokenizer.interface import AddedToken, Tokenizer
-from degarble.tokenizer.vocabulary import MAX_PROBLEMS, by_id
+from degarble.tokenizer.merges import Merges
+from degarble.tokenizer.vocabulary import MAX_PROBLEMS, MAX_TOKEN_IDS, by_id
 
 
 class _Added(msgspec.Struct):
@@ -25,9 +26,12 @@ class _Added(msgspec.Struct):
 
 
 class _Model(msgspec.Struct):
-    """The merges are left out on purpose: decoding does not need them, and they are most of the file."""
+    """The merges stay JSON on purpose: decoding does not need them, and they are most of the file."""
 
     vocab: Any = None
+    merges: msgspec.Raw = msgspec.Raw(b"[]")
+    dropout: Any = None
+    fuse_unk: Any = None
     type: str | None = None
     byte_fallback: bool = False
     ignore_merges: bool = False
@@ -44,6 +48,8 @@ class _File(msgspec.Struct):
     normalizer: dict[str, Any] | None = None
     pre_tokenizer: dict[str, Any] | None = None
     post_processor: dict[str, Any] | None = None
+    truncation: Any = None
+    padding: Any = None
 
 
 def read_tokenizer_json(source: Source, file: str, declared: Mapping[str, Mapping[str, str]]) -> Tokenizer:
@@ -55,7 +61,7 @@ def read_tokenizer_json(source: Source, file: str, declared: Mapping[str, Mappin
         stored = msgspec.json.decode(raw, type=_File)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedFile(file, "byte 0", "a tokenizer in JSON", str(error)) from None
-    pieces, problems = by_id(_entries(stored.model, file), file, "model.vocab")
+    pieces, problems = _pieces(stored.model, file)
     pieces += [None] * (_reach(stored.added_tokens, file) - len(pieces))
     added: dict[int, AddedToken] = {}
     for token in stored.added_tokens:
@@ -87,7 +93,21 @@ def read_tokenizer_json(source: Source, file: str, declared: Mapping[str, Mappin
         declared=declared,
         problems=tuple(problems),
         raw=raw,
+        merges=Merges(bytes(stored.model.merges)),
     )
+
+
+def _pieces(model: _Model, file: str) -> tuple[list[str | None], list[str]]:
+    """Laid out by id. Nearly every file lists its pieces in that order, which is seen without a loop."""
+    vocab = model.vocab
+    if isinstance(vocab, dict) and _is_counted(vocab) and len(vocab) <= MAX_TOKEN_IDS:
+        return list(vocab), []
+    return by_id(_entries(model, file), file, "model.vocab")
+
+
+def _is_counted(vocab: Mapping[str, Any]) -> bool:
+    """Whether the ids are 0, 1, 2 …; `true` and 1.0 are no ids."""
+    return set(map(type, vocab.values())) <= {int} and list(vocab.values()) == list(range(len(vocab)))
 
 
 def _entries(model: _Model, file: str) -> list[tuple[str, object]]:
@@ -109,7 +129,7 @@ def _renumbered(stored: _File, file: str) -> list[str]:
     """Added tokens whose ids the tokenizers library ignores: it counts on from the highest it has."""
     vocab = stored.model.vocab
     size = len(vocab)
-    known = set(vocab) if isinstance(vocab, dict) else {row[0] for row in vocab}
+    known = vocab if isinstance(vocab, dict) else {row[0] for row in vocab}
     ids: list[int] = []
     found: list[str] = []
     for token in stored.added_tokens:
@@ -139,5 +159,9 @@ def _parts(stored: _File) -> Mapping[str, Any]:
             "unk_id": model.unk_id,
             "continuing_subword_prefix": model.continuing_subword_prefix,
             "end_of_word_suffix": model.end_of_word_suffix,
+            "dropout": model.dropout,
+            "fuse_unk": model.fuse_unk,
         },
+        "truncation": stored.truncation,
+        "padding": stored.padding,
     }

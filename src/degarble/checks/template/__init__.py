@@ -1,0 +1,1 @@
+"""Rules on chat templates and generation settings: TPL."""

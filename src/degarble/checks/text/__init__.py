@@ -1,0 +1,1 @@
+"""Checks, one rule a file."""
