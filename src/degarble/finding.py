@@ -133,6 +133,8 @@ class Finding:
     accepted: Acceptance | None = None
     places: tuple[Location, ...] = ()
     """All places of a folded finding, the example first; empty when there is only `location`."""
+    saved_fingerprint: str | None = None
+    """Of a finding read back from a report, which does not keep what the fingerprint is made of."""
 
     @property
     def all_places(self) -> tuple[Location, ...]:
@@ -142,11 +144,14 @@ class Finding:
     @property
     def fingerprint(self) -> str:
         """Stable over runs and over re-quantisation: rule and place, never a measured number."""
+        if self.saved_fingerprint is not None:
+            return self.saved_fingerprint
         import hashlib  # of OpenSSL, for reports with findings only
 
         place = self.location
         parts = (self.rule, place.file, place.key, place.module or place.tensor, self.fold)
-        return hashlib.sha256("\x1f".join(part or "" for part in parts).encode()).hexdigest()[:16]
+        text = "\x1f".join(part or "" for part in parts)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def fold(findings: Iterable[Finding]) -> list[Finding]:

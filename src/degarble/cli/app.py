@@ -10,7 +10,21 @@ from typing import Any
 
 import typer
 
-from degarble.cli import check, demo, explain, inject, rules, schema, settings, show, tokenizer, verify_repack
+from degarble.cli import (
+    check,
+    demo,
+    explain,
+    help,
+    inject,
+    report,
+    rules,
+    schema,
+    settings,
+    show,
+    stamp,
+    tokenizer,
+    verify_repack,
+)
 from degarble.cli.output import wants_json, write_failure
 from degarble.errors import DegarbleError
 
@@ -23,7 +37,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for command in (check, explain, rules, schema, settings, show, inject, demo, verify_repack, tokenizer):
+COMMANDS = (
+    check,
+    report,
+    stamp,
+    explain,
+    rules,
+    schema,
+    settings,
+    show,
+    inject,
+    demo,
+    verify_repack,
+    tokenizer,
+    help,
+)
+for command in COMMANDS:
     command.register(app)
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from degarble.cli.output import complete_rule
 from degarble.errors import UsageError
 
 
@@ -15,7 +16,11 @@ def register(app: typer.Typer) -> None:
     app.command("explain")(explain)
 
 
-def explain(rule: Annotated[str, typer.Argument(help="A rule id or name: CKP101, shard-truncated.")]) -> int:
+def explain(
+    rule: Annotated[
+        str, typer.Argument(help="A rule id or name: CKP101, shard-truncated.", autocompletion=complete_rule)
+    ],
+) -> int:
     """Say what a rule looks for, why its fault makes garbage, how to confirm and how to repair it."""
     from degarble.catalogue import pages
 

@@ -5,10 +5,99 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from degarble.errors import UsageError
+
+if TYPE_CHECKING:
+    from degarble.report.interface import Report
+
+DEFAULT_FORMAT = "text"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """One place for a report: a file, or standard output where `file` is None."""
+
+    format: str
+    file: str | None = None
+
+
+def destinations(format: str | None, outputs: Sequence[str] | None) -> list[Destination]:
+    """What `--format` and all `--output` ask for.
+
+    With one output `--format` decides, then the ending of the file; with several the endings decide, and `--format` says
+    what the others are. Raises UsageError where nothing says it.
+    """
+    from degarble.report.writers import format_of, writer
+
+    writer(format or DEFAULT_FORMAT)
+    files = list(outputs or [])
+    if len(files) < 2:
+        chosen = format or (format_of(files[0]) if files else None) or DEFAULT_FORMAT
+        return [Destination(format=chosen, file=_file(files[0]) if files else None)]
+    places = []
+    for name in files:
+        chosen = format_of(name) or format or (DEFAULT_FORMAT if _file(name) is None else "")
+        if not chosen:
+            raise UsageError(f"--output {name}: its ending names no format, and there is no --format")
+        places.append(Destination(format=chosen, file=_file(name)))
+    twice = {place.file for place in places if sum(other.file == place.file for other in places) > 1}
+    if twice:
+        raise UsageError(f"--output {next(iter(twice)) or '-'} is given twice")
+    return places
+
+
+def _file(name: str) -> str | None:
+    return None if name == "-" else name
+
+
+def write_report(report: Report, places: Sequence[Destination], *, detail: int = 0, keep_profile: bool = True) -> None:
+    """Render and write every one, and the summary of a job on GitHub Actions if that format is among them.
+
+    The profile is for the page that draws it; `keep_profile` leaves it in the JSON document as well.
+    """
+    from degarble.report.writers import writer
+
+    for place in places:
+        shown = report if keep_profile or place.format == "html" else replace(report, profile=None)
+        colour = place.file is None and sys.stdout.isatty()
+        write_text(writer(place.format)(shown, detail=detail, colour=colour), place.file)
+    if any(place.format == "github" for place in places):
+        _add_to_job_summary(writer("markdown")(report, detail=detail))
+
+
+def _add_to_job_summary(text: str) -> None:
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        return
+    try:
+        with open(path, "a", encoding="utf-8") as stream:
+            stream.write(text + "\n")
+    except OSError as error:
+        sys.stderr.write(f"degarble: GITHUB_STEP_SUMMARY {path}: {error.strerror}\n")
+
+
+def complete_format(incomplete: str) -> list[str]:
+    """For the shell: formats that begin so."""
+    from degarble.report.writers import formats
+
+    return [name for name in formats() if name.startswith(incomplete)]
+
+
+def complete_fail_on(incomplete: str) -> list[str]:
+    """For the shell: limits that begin so."""
+    return [name for name in ("error", "warning", "info", "partial") if name.startswith(incomplete)]
+
+
+def complete_rule(incomplete: str) -> list[str]:
+    """For the shell: rule ids that begin so."""
+    from degarble.catalogue import pages
+
+    return [rule for rule in pages() if rule.startswith(incomplete.upper())]
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
@@ -29,17 +118,21 @@ def write_failure(message: str, *, as_json: bool) -> None:
 def write_text(text: str, output: str | None) -> None:
     """To standard output, or to a file that appears complete or not at all."""
     if output is None or output == "-":
-        sys.stdout.write(text)
+        encoding = sys.stdout.encoding or "utf-8"
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
         sys.stdout.flush()
         return
     import tempfile
 
     target = Path(output)
+    partial = ""
     try:
         handle, partial = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
             stream.write(text)
         os.chmod(partial, 0o644)
         os.replace(partial, target)
     except OSError as error:
+        if partial:
+            Path(partial).unlink(missing_ok=True)
         raise UsageError(f"--output {output}: {error.strerror}") from None

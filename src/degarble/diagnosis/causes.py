@@ -51,7 +51,8 @@ def diagnose(findings: Sequence[Finding], symptom_of: Mapping[str, frozenset[str
         key=lambda n: _weight(findings[n], extents[n], len(children.get(n, ()))),
     )
     order = causes + [child for cause in causes for child in children.get(cause, ())]
-    order += [number for number in range(len(findings)) if number not in set(order)]
+    placed = set(order)
+    order += [number for number in range(len(findings)) if number not in placed]
     named = {
         number: replace(findings[number], id=f"f{place}", role=roles[number])
         for place, number in enumerate(order, start=1)

@@ -11,6 +11,7 @@ from degarble.finding import Finding, Severity
 from degarble.policy.policy import WaiverState
 from degarble.policy.waivers import Waiver
 from degarble.runner import Outcome, RuleResult
+from degarble.version import __version__
 
 SCHEMA_VERSION = 1
 
@@ -37,6 +38,16 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """What the page of a rule says of its fault, each part as one line; empty where it says nothing."""
+
+    story: str = ""
+    predicts: str = ""
+    confirm: str = ""
+    repair: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """The result of one command."""
 
@@ -54,6 +65,10 @@ class Report:
     """The numbers behind the value rules, module by module, where they were asked for."""
     failure: str | None = None
     """Why the tool could not do its work at all."""
+    version: str = __version__
+    """Of the degarble that made it."""
+    words: Mapping[str, Words] = field(default_factory=dict)
+    """By rule, of a report read back: the words it was saved with. A fresh report takes those of the pages."""
 
     @property
     def status(self) -> Status:

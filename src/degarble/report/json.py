@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import msgspec
 
-from degarble.finding import MAX_ALSO, Finding
-from degarble.registry import rules
-from degarble.report.interface import SCHEMA_VERSION, Report
-from degarble.version import __version__
+from degarble.diagnosis import Cause
+from degarble.finding import Finding
+from degarble.report.interface import SCHEMA_VERSION, Report, Words
+from degarble.report.words import also_names, words_of
+
+ENDINGS = (".json",)
+MAX_INDENTED = 1_000
+"""Reports with more findings are written without indentation, which would double them."""
+MAX_PROSE = 100
+"""Causes of one rule that repeat what its page says; further ones leave story, predicts and confirm empty."""
 
 
 def render(report: Report, *, detail: int = 0, colour: bool = False) -> str:
     """The document, indented, with a final newline. Text that is not Unicode (lone surrogates) is escaped."""
-    text = msgspec.json.encode(_printable(document(report)))
-    return msgspec.json.format(text, indent=2).decode() + "\n"
+    text = encoded(document(report))
+    return (msgspec.json.format(text, indent=2) if len(report.findings) <= MAX_INDENTED else text).decode() + "\n"
+
+
+def encoded(value: Any) -> bytes:
+    """Compact JSON of plain values."""
+    return msgspec.json.encode(_printable(value))
 
 
 def document(report: Report) -> dict[str, Any]:
     """The report as plain values."""
     return {
         "schema_version": SCHEMA_VERSION,
-        "tool": {"name": "degarble", "version": __version__},
+        "tool": {"name": "degarble", "version": report.version},
         "target": {
             "path": report.target.path,
             "kind": report.target.kind,
@@ -30,7 +42,7 @@ def document(report: Report) -> dict[str, Any]:
         },
         "status": report.status.value,
         "summary": report.summary,
-        "causes": [_cause(cause.finding, cause.symptoms) for cause in report.causes],
+        "causes": _causes(report),
         "findings": [_finding(finding) for finding in report.findings],
         "checks": [
             {"rule": result.rule, "outcome": result.outcome.value}
@@ -51,22 +63,31 @@ def _extras(report: Report) -> dict[str, Any]:
     return extras
 
 
-def _cause(finding: Finding, symptoms: tuple[Finding, ...]) -> dict[str, Any]:
-    rule = rules().get(finding.rule)
+def _causes(report: Report) -> list[dict[str, Any]]:
+    told: Counter[str] = Counter()
+    causes = []
+    for cause in report.causes:
+        told[cause.finding.rule] += 1
+        is_told = told[cause.finding.rule] <= MAX_PROSE
+        causes.append(_cause(cause, words_of(report, cause.finding) if is_told else Words()))
+    return causes
+
+
+def _cause(cause: Cause, words: Words) -> dict[str, Any]:
     return {
-        "finding": finding.id,
-        "rule": finding.rule,
-        "symptoms": [symptom.id for symptom in symptoms],
-        "story": _one_line(rule.section("story")) if rule else "",
-        "predicts": finding.predicts or (_one_line(rule.section("predicts")) if rule else ""),
-        "confirm": _one_line(rule.section("confirm")) if rule else "",
+        "finding": cause.finding.id,
+        "rule": cause.finding.rule,
+        "symptoms": [symptom.id for symptom in cause.symptoms],
+        "story": words.story,
+        "predicts": cause.finding.predicts or words.predicts,
+        "confirm": words.confirm,
     }
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
     location: dict[str, Any] = dict(finding.location.as_dict())
     if finding.places:
-        location["also"] = [place.short_name() for place in finding.places[1 : MAX_ALSO + 1]]
+        location["also"] = also_names(finding)
         location["count"] = len(finding.places)
     result: dict[str, Any] = {
         "id": finding.id,
@@ -84,10 +105,6 @@ def _finding(finding: Finding) -> dict[str, Any]:
     if finding.fix is not None:
         result["fix"] = {"id": finding.fix.id, "safe": finding.fix.safe}
     return result
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _printable(value: Any) -> Any:

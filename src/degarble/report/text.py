@@ -4,33 +4,37 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.text import Text
 
 from degarble.diagnosis import Cause
-from degarble.finding import MAX_ALSO, Finding, Measure, Role, Severity
-from degarble.registry import rules
+from degarble.finding import Finding, Role, Severity
 from degarble.report.interface import Report, Status
+from degarble.report.visible import visible_report
+from degarble.report.words import headline, measured, plural, severity_of, where, words_of
 from degarble.runner import Outcome
 
+ENDINGS = (".txt",)
 WIDTH = 100
+MAX_FULL = 100
+"""Causes told in full; further ones get a line each."""
+MAX_LINES = 1_000
+"""Lines of causes in brief, or of notes. Nobody reads more in a terminal; the JSON document has them all."""
+MAX_SYMPTOMS = 20
 STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.INFO: "cyan"}
-HEADLINES = {
-    Status.OK: ("bold green", "nothing wrong found"),
-    Status.PARTIAL: ("bold yellow", "nothing wrong found, but not everything could be judged"),
-    Status.ERROR: ("bold red", "could not be checked"),
-}
+STATUS_STYLES = {Status.OK: "bold green", Status.PARTIAL: "bold yellow", Status.ERROR: "bold red"}
 
 
 def render(report: Report, *, detail: int = 0, colour: bool = False) -> str:
     """The whole report. `detail`: -1 one line a cause, 0 causes in full, 1 also notes and skips."""
+    lines = _lines(visible_report(report), detail)
+    if not colour:
+        return "".join(line.plain + "\n" for line in lines)
     stream = io.StringIO()
-    console = Console(
-        file=stream, width=WIDTH, force_terminal=colour, color_system="auto" if colour else None, highlight=False
-    )
-    for line in _lines(report, detail):
+    console = Console(file=stream, width=WIDTH, force_terminal=True, color_system="auto", highlight=False)
+    for line in lines:
         console.print(line, soft_wrap=True)
     return stream.getvalue()
 
@@ -38,18 +42,22 @@ def render(report: Report, *, detail: int = 0, colour: bool = False) -> str:
 def _lines(report: Report, detail: int) -> Iterator[Text]:
     yield _headline(report)
     if report.failure is not None:
-        yield Text(f"  {report.failure}")
+        yield from _paragraph(report.failure, indent="  ")
         return
-    for cause in report.causes:
-        yield from _brief(cause.finding) if detail < 0 else _cause(cause)
+    full = 0 if detail < 0 else MAX_FULL
+    for cause in report.causes[:full]:
+        yield from _cause(report, cause)
+    if 0 < full < len(report.causes):
+        yield Text("")
+    yield from _briefs([cause.finding for cause in report.causes[full:]], "causes")
     if detail < 0:
         return
     notes = [finding for finding in report.findings if finding.role is Role.NOTE]
     if notes and detail == 0:
-        yield Text(f"\n{len(notes)} note{'s' * (len(notes) > 1)} ({_ids(notes)}): shown with -v", style="dim")
-    for note in notes if detail > 0 else ():
+        yield Text(f"\n{plural(len(notes), 'note')} ({_ids(notes)}): shown with -v", style="dim")
+    if notes and detail > 0:
         yield Text("")
-        yield from _brief(note)
+        yield from _briefs(notes, "notes")
     yield from _coverage(report, detail)
 
 
@@ -58,69 +66,40 @@ def _headline(report: Report) -> Text:
     if report.target.formats:
         line.append(f" ({', '.join(report.target.formats)})", style="dim")
     line.append(": ")
-    if report.status is Status.FINDINGS:
-        counts = [f"{n} {kind}{'s' * (n != 1)}" for kind in ("error", "warning") if (n := report.summary[kind])]
-        causes = len(report.causes)
-        style = STYLES[Severity.ERROR if report.summary["error"] else Severity.WARNING]
-        return line.append(f"{' and '.join(counts)}, {causes} cause{'s' * (causes != 1)}", style=style)
-    style, words = HEADLINES[report.status]
-    return line.append(words, style=style)
+    found = STYLES[Severity.ERROR if report.summary["error"] else Severity.WARNING]
+    return line.append(headline(report), style=STATUS_STYLES.get(report.status, found))
 
 
-def _brief(finding: Finding) -> Iterator[Text]:
-    severity = finding.severity or Severity.ERROR
-    line = Text(f"{finding.rule} ", style=STYLES[severity])
-    yield line.append(finding.message, style="not bold default")
+def _briefs(findings: Sequence[Finding], noun: str) -> Iterator[Text]:
+    for finding in findings[:MAX_LINES]:
+        line = Text(f"{finding.rule} ", style=STYLES[severity_of(finding)])
+        yield line.append(finding.message, style="not bold default")
+    if len(findings) > MAX_LINES:
+        yield Text(f"… and {len(findings) - MAX_LINES:,} more {noun}: --format json lists all", style="dim")
 
 
-def _cause(cause: Cause) -> Iterator[Text]:
+def _cause(report: Report, cause: Cause) -> Iterator[Text]:
     finding = cause.finding
-    severity = finding.severity or Severity.ERROR
+    severity = severity_of(finding)
     yield Text("")
     title = Text(f"{severity.value} {finding.rule} {finding.name}", style=STYLES[severity])
     yield title.append(f"  [{finding.confidence}]", style="dim")
     yield from _paragraph(finding.message, indent="  ")
-    yield from _field("where", _where(finding))
-    if finding.measured:
-        yield from _field(
-            "measured", _numbers(finding.measured) + (f"; bound {_numbers(finding.bound)}" * bool(finding.bound))
-        )
-    rule = rules().get(finding.rule)
+    words = words_of(report, finding)
     for label, text in (
-        ("why", rule.section("story") if rule else ""),
-        ("you see", finding.predicts or (rule.section("predicts") if rule else "")),
-        ("confirm", rule.section("confirm") if rule else ""),
-        ("repair", rule.section("repair") if rule else ""),
+        ("where", where(finding)),
+        ("measured", measured(finding)),
+        ("why", words.story),
+        ("you see", words.predicts),
+        ("confirm", words.confirm),
+        ("repair", words.repair),
     ):
         if text:
-            yield from _field(label, " ".join(text.split()))
-    for symptom in cause.symptoms:
+            yield from _field(label, text)
+    for symptom in cause.symptoms[:MAX_SYMPTOMS]:
         yield from _paragraph(f"{symptom.rule} {symptom.message}", indent="  └ ", style="dim")
-
-
-def _where(finding: Finding) -> str:
-    names = [place.name() for place in finding.all_places]
-    if len(names) == 1:
-        place = finding.location
-        extra = [f"{k} {v}" for k, v in place.as_dict().items() if k not in ("file", "tensor", "module", "key")]
-        key = f", key {place.key}" if place.key and (place.tensor or place.module) else ""
-        return names[0] + key + (f" ({', '.join(extra)})" if extra else "")
-    shown = [finding.location.name(), *(place.short_name() for place in finding.all_places[1:4])]
-    return f"{', '.join(shown)}{' …' * (len(names) > 4)} ({len(names)} places)"
-
-
-def _numbers(values: object) -> str:
-    assert hasattr(values, "items")
-    return ", ".join(f"{name} {_number(value)}" for name, value in values.items())
-
-
-def _number(value: Measure) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, list):
-        shown = ", ".join(_number(item) for item in value[:MAX_ALSO])
-        return f"[{shown}{', …' * (len(value) > MAX_ALSO)}]"
-    return str(value)
+    if len(cause.symptoms) > MAX_SYMPTOMS:
+        yield Text(f"  └ … and {plural(len(cause.symptoms) - MAX_SYMPTOMS, 'more symptom')}", style="dim")
 
 
 def _field(label: str, text: str) -> Iterator[Text]:
