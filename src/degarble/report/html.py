@@ -27,7 +27,7 @@ ENDINGS = (".html", ".htm")
 MAX_FULL = 100
 """Causes told in full; further ones get a row of a table."""
 MAX_DRAWN = 20
-"""Causes with drawings."""
+"""Modules that are drawn, each with the first cause that names it."""
 MAX_ROWS = 1_000
 MAX_DOCUMENT = 3_500_000
 """Bytes of the embedded document; of a longer one the last findings are left out, and the page says so."""
@@ -105,8 +105,11 @@ def _section(name: str, title: str, body: str) -> str:
 
 def _causes(report: Report) -> Iterator[str]:
     peers = Peers(report.profile) if report.profile else None
-    for number, cause in enumerate(report.causes[:MAX_FULL]):
-        yield article(report, cause, peers if number < MAX_DRAWN else None)
+    drawn: set[str | None] = set()
+    for cause in report.causes[:MAX_FULL]:
+        module = cause.finding.location.module
+        yield article(report, cause, peers if module not in drawn and len(drawn) < MAX_DRAWN else None)
+        drawn |= {module} if module is not None else set()
     rest = report.causes[MAX_FULL : MAX_FULL + MAX_ROWS]
     if rest:
         rows = [

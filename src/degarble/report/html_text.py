@@ -46,6 +46,6 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> s
         f'<tr><th scope="row">{row[0]}</th>{"".join(f"<td>{cell}</td>" for cell in row[1:])}</tr>' for row in rows
     )
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{esc(caption)}"><table>'
+        f'<div class="scroll" tabindex="0" role="group" aria-label="{esc(caption)}"><table>'
         f"<caption>{esc(caption)}</caption><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
     )
