@@ -19,6 +19,7 @@ COMMANDS = (
     "explain",
     "rules",
     "schema",
+    "settings",
     "show",
     "inject",
     "demo",
