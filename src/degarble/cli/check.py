@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
 
 
 def check(
-    target: Annotated[str, typer.Argument(help="Folder, .safetensors or .gguf file, or hf:org/name[@revision].")],
+    target: Annotated[str, typer.Argument(help="Folder, .safetensors or .gguf file, or hf:org/name\\[@revision].")],
     reference: Annotated[
         str | None, typer.Option("--reference", help="A healthy copy to compare with.", metavar="DIR")
     ] = None,
@@ -29,7 +29,7 @@ def check(
         ),
     ] = None,
     engine: Annotated[
-        str | None, typer.Option(help="Judge for one engine: vllm, sglang, transformers … [@VERSION].")
+        str | None, typer.Option(help="Judge for one engine: vllm, sglang, transformers … \\[@VERSION].")
     ] = None,
     tp: Annotated[int | None, typer.Option("--tp", help="Tensor-parallel degree.")] = None,
     ep: Annotated[int | None, typer.Option("--ep", help="Expert-parallel degree.")] = None,
