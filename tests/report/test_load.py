@@ -123,7 +123,7 @@ def test_mutated_documents_are_read_or_refused() -> None:
     dice = random.Random(5)
     values: list[object] = [None, -1, 10**30, 1.5, "", "\ud800", "x" * 10_000, [], {}, True, [[]], {"a": {"b": []}}]
     num_read = 0
-    for _ in range(400):
+    for _ in range(200):
         changed: Any = copy.deepcopy(SAMPLE)
         place = changed
         while True:
@@ -139,4 +139,4 @@ def test_mutated_documents_are_read_or_refused() -> None:
         num_read += 1
         for format in formats():
             writer(format)(report)
-    assert num_read > 50
+    assert num_read > 20
