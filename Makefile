@@ -7,7 +7,7 @@ WORK := .work
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= auto
 
-.PHONY: setup demo test test-core test-checks test-formats test-faults-container test-faults-quantization test-values-scales test-values-codes test-values-layers test-hostile test-real test-real-plain test-real-integer test-real-float test-real-text test-slow lint format docs docs-check bench clean
+.PHONY: setup demo test test-text test-core test-checks test-formats test-faults-container test-faults-quantization test-faults-text test-values-scales test-values-codes test-values-layers test-hostile test-real test-real-plain test-real-integer test-real-float test-real-text test-slow lint format docs docs-check bench clean
 
 setup: $(READY)
 
@@ -24,24 +24,30 @@ demo: $(READY)
 FAST := -n $(JOBS) -m "not real and not slow"
 CONTENT_RULES := WGT or NUM or content
 
-test: test-core test-checks test-formats test-faults-container test-faults-quantization test-values-scales \
-	test-values-codes test-values-layers test-hostile
+test: test-core test-checks test-formats test-text test-faults-container test-faults-quantization test-faults-text \
+	test-values-scales test-values-codes test-values-layers test-hostile
 
 test-core: $(READY)
 	$(PYTEST) $(FAST) tests --ignore=tests/formats --ignore=tests/checks --ignore=tests/hostile \
-		--ignore=tests/test_every_check.py --ignore=tests/real
+		--ignore=tests/test_every_check.py --ignore=tests/real --ignore=tests/tokenizer --ignore=tests/test_text_checks.py
+
+test-text: $(READY)
+	$(PYTEST) $(FAST) tests/tokenizer tests/checks/text tests/checks/template
 
 test-checks: $(READY)
-	$(PYTEST) $(FAST) tests/checks
+	$(PYTEST) $(FAST) tests/checks --ignore=tests/checks/text --ignore=tests/checks/template
 
 test-formats: $(READY)
 	$(PYTEST) $(FAST) tests/formats
 
 test-faults-container: $(READY)
-	$(PYTEST) $(FAST) tests/test_every_check.py -k "not (QNT or ENG or $(CONTENT_RULES))"
+	$(PYTEST) $(FAST) tests/test_every_check.py -k "not (QNT or ENG or TOK or TPL or $(CONTENT_RULES))"
 
 test-faults-quantization: $(READY)
 	$(PYTEST) $(FAST) tests/test_every_check.py -k "(QNT or ENG) and not ($(CONTENT_RULES))"
+
+test-faults-text: $(READY)
+	$(PYTEST) $(FAST) tests/test_text_checks.py tests/test_every_check.py -k "TOK or TPL or (silent and text_checks)"
 
 # Faults in values, by hundreds of rules.
 test-values-scales: $(READY)

@@ -5,10 +5,13 @@ This file names no check. A new check with its fault is tested by being there.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+from collections.abc import Iterator
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from degarble.faults.interface import Fault, faults
 from degarble.finding import Severity
@@ -22,8 +25,30 @@ SICK = {"moe-mixtral-llmc-w4a16-g64"}
 """Broken by its tool (an error of its manifest), so what is planted on top may be a symptom of that."""
 
 
-@pytest.mark.parametrize("name", sorted(set(PATIENTS) - SICK))
-@pytest.mark.parametrize("fault", faults(), ids=lambda fault: f"{fault.rule}-{fault.name}")
+TEXT_RULES = ("TOK", "TPL")
+TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+
+
+def digest_of_text(name: str) -> str:
+    """Equal for checkpoints whose faults of text are the same faults; a GGUF file has its text inside."""
+    folder = unpacked_golden() / name
+    return hashlib.sha256(b"".join(p.read_bytes() for file in TEXT_FILES if (p := folder / file).exists())).hexdigest()
+
+
+def cases() -> Iterator[ParameterSet]:
+    """Every fault in every checkpoint; faults of text once for each text, in the others by `make test-slow`."""
+    names = sorted(set(PATIENTS) - SICK)
+    first: dict[str, str] = {}
+    for name in names:
+        first.setdefault(digest_of_text(name), name)
+    for fault in faults():
+        for name in names:
+            is_repeated = fault.rule.startswith(TEXT_RULES) and name not in first.values()
+            marks = (pytest.mark.slow,) if is_repeated else ()
+            yield pytest.param(fault, name, id=f"{fault.rule}-{fault.name}-{name}", marks=marks)
+
+
+@pytest.mark.parametrize(("fault", "name"), list(cases()))
 def test_fault_is_the_first_cause(fault: Fault, name: str) -> None:
     """See planting.assert_first_cause."""
     assert_first_cause(fault, unpacked_golden() / name)

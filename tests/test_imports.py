@@ -56,4 +56,4 @@ def test_small_commands_load_little(arguments: list[str], absent: tuple[str, ...
 
 def test_check_loads_nothing_heavy(golden) -> None:  # type: ignore[no-untyped-def]
     loaded = modules_after(f"from degarble import check\nassert check({str(golden / 'base-bf16')!r}).status != 'error'")
-    assert not set(HEAVY) & loaded
+    assert (set(HEAVY) - {"tokenizers"}) & loaded == set(), "tokenizers runs stored normalisers and cuts: 20 ms"

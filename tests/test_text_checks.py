@@ -5,9 +5,12 @@ This file names no check. A new check with its fault is tested by being there.
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from degarble.evidence import Settings
 from degarble.faults.interface import Fault, faults
@@ -17,6 +20,7 @@ from tests.family_patients import NAMES, family_patients
 from tests.planting import assert_first_cause, healthy_report
 
 TEXT_FAULTS = [fault for fault in faults() if fault.rule.startswith(("TOK", "TPL"))]
+SMALL = ("llama-2", "llama-2-sentencepiece", "llama-2-gguf")
 HEADER = replace(Settings(), level=Level.HEADER)
 
 
@@ -29,8 +33,17 @@ def test_healthy_is_silent(name: str) -> None:
     assert not loud, [f"{f.rule} at {f.location.name()}: {f.message}" for f in loud]
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("fault", TEXT_FAULTS, ids=lambda fault: f"{fault.rule}-{fault.name}")
+def cases() -> Iterator[ParameterSet]:
+    """Every fault in the small patients of each form and in one large one; in the others by `make test-slow`."""
+    large = [name for name in NAMES if name not in SMALL]
+    for fault in TEXT_FAULTS:
+        turn = zlib.crc32(fault.name.encode()) % len(large)
+        for name in NAMES:
+            marks = () if name in (*SMALL, large[turn]) else (pytest.mark.slow,)
+            yield pytest.param(fault, name, id=f"{fault.rule}-{fault.name}-{name}", marks=marks)
+
+
+@pytest.mark.parametrize(("fault", "name"), list(cases()))
 def test_fault_is_the_first_cause(fault: Fault, name: str) -> None:
     """See planting.assert_first_cause."""
     assert_first_cause(fault, family_patients() / name)

@@ -100,7 +100,9 @@ def test_llama_cpp_s_expected_ids() -> None:
             encoder = BpeEncoder(load_tokenizer(inputs.with_suffix("")))
         except EvidenceMissing:
             continue
-        expected = [json.loads(f"[{','.join(line.split())}]") for line in inputs.with_suffix(".out").read_text().split("\n")]
+        expected = [
+            json.loads(f"[{','.join(line.split())}]") for line in inputs.with_suffix(".out").read_text().split("\n")
+        ]
         for text, ids in zip(inputs.read_bytes().decode().split(SEPARATOR), expected, strict=False):
             assert encoder.encode(text) == ids, (inputs.name, text)
         judged += 1

@@ -72,7 +72,9 @@ def test_stored(tmp_path: Path) -> None:
     assert Cutter(spaces_replaced(prepend=True), None).normalize("a b") == "▁a▁b"
 
 
-@pytest.mark.parametrize("part", [{"type": "NoSuchStep"}, {"type": "Split", "pattern": {"Regex": "("}}, {}, {"type": 1}])
+@pytest.mark.parametrize(
+    "part", [{"type": "NoSuchStep"}, {"type": "Split", "pattern": {"Regex": "("}}, {}, {"type": 1}]
+)
 def test_refused_parts(part: Any) -> None:
     with pytest.raises(EvidenceUnjudged, match="normalizer, pre_tokenizer"):
         Cutter(None, part, "tokenizer.json")

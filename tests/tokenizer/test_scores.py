@@ -37,9 +37,9 @@ def test_gguf() -> None:
     pieces, scores = scored_pieces(*gguf([0.0, -1.0, -2.0], [3, 1, 1]))
     assert (dict(pieces), list(scores)) == ({1: "a", 2: "b"}, [0.0, -1.0, -2.0])
     assert list(scored_pieces(*gguf([0.0, -1.0, -2.0], None))[0]) == [0, 1, 2]
-    for scores in (None, [0.0]):
+    for wrong in (None, [0.0]):
         with pytest.raises(EvidenceMissing):
-            scored_pieces(*gguf(scores, [3, 1, 1]))
+            scored_pieces(*gguf(wrong, [3, 1, 1]))
 
 
 def test_unigram() -> None:

@@ -38,7 +38,9 @@ def test_forms_of_one_tokenizer_are_equal(one: str, other: str) -> None:
 
 
 def rename(document: Any) -> None:
-    document["model"]["vocab"] = {("odd" if at == 900 else piece): at for piece, at in document["model"]["vocab"].items()}
+    document["model"]["vocab"] = {
+        ("odd" if at == 900 else piece): at for piece, at in document["model"]["vocab"].items()
+    }
 
 
 def lose(document: Any) -> None:
@@ -66,7 +68,9 @@ def drop(document: Any) -> None:
 
 
 def rename_added(document: Any) -> None:
-    document["model"]["vocab"] = {("<|e|>" if at == 0 else piece): at for piece, at in document["model"]["vocab"].items()}
+    document["model"]["vocab"] = {
+        ("<|e|>" if at == 0 else piece): at for piece, at in document["model"]["vocab"].items()
+    }
     document["added_tokens"][0]["content"] = "<|e|>"
 
 
@@ -103,7 +107,9 @@ def both(tmp_path: Path, mine: Any, theirs: Any) -> tuple[Tokenizer, Tokenizer]:
 
 def test_two_spellings_of_merges_are_equal(tmp_path: Path) -> None:
     document = trained()
-    document["model"]["merges"] = [pair if isinstance(pair, str) else " ".join(pair) for pair in document["model"]["merges"]]
+    document["model"]["merges"] = [
+        pair if isinstance(pair, str) else " ".join(pair) for pair in document["model"]["merges"]
+    ]
     assert differences(*both(tmp_path, document, trained())) == []
 
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from degarble.errors import EvidenceUnjudged
 from degarble.tokenizer.byte_alphabet import letters_to_bytes
 from degarble.tokenizer.byte_table import ByteTable
+from degarble.tokenizer.stages import stages
 
 Piece = str | bytes
 """A token on its way: a string until a step turns it into bytes."""
@@ -64,8 +65,8 @@ def read_pipeline(decoder: Mapping[str, Any] | None, file: str) -> Pipeline:
     steps: list[Step] = []
     kinds: list[str] = []
     strip, fused = 0, False
-    for part in _flatten(decoder):
-        kind = str(part.get("type"))
+    for stage in stages(decoder, "decoder"):
+        kind, part = stage.kind, stage.settings
         kinds.append(kind)
         if kind == "Fuse":
             fused = True
@@ -75,6 +76,7 @@ def read_pipeline(decoder: Mapping[str, Any] | None, file: str) -> Pipeline:
             raise EvidenceUnjudged(f"{file}: decoder step {kind} after Fuse works on the whole text, not on tokens")
         elif kind in _STEPS:
             steps.append(_STEPS[kind](part, file))
+            fused = kind == "ByteLevel"  # the library joins all tokens there
         else:
             raise EvidenceUnjudged(f"{file}: decoder {kind} is not known, or changes a token by what follows it")
     if not kinds:
@@ -85,14 +87,6 @@ def read_pipeline(decoder: Mapping[str, Any] | None, file: str) -> Pipeline:
         strip=strip,
         first_differs=not kinds or "Metaspace" in kinds or "WordPiece" in kinds,
     )
-
-
-def _flatten(decoder: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    if decoder is None:
-        return []
-    if decoder.get("type") != "Sequence":
-        return [decoder]
-    return [step for inner in decoder.get("decoders") or [] for step in _flatten(inner)]
 
 
 def _kind(kinds: Sequence[str]) -> str:
@@ -108,11 +102,15 @@ def _kind(kinds: Sequence[str]) -> str:
 
 
 def _text_strip(part: Mapping[str, Any], file: str) -> int:
-    if part.get("content") != " " or part.get("stop"):
+    if part.get("content") != " " or part.get("stop") or not _is_count(part.get("start")):
         raise EvidenceUnjudged(
             f"{file}: decoder Strip of {part.get('content')!r}, stop {part.get('stop')}: unknown form"
         )
-    return int(part.get("start") or 0)
+    return int(part["start"])
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return type(value) is int and value >= 0
 
 
 def _byte_level(part: Mapping[str, Any], file: str) -> Step:
@@ -144,7 +142,9 @@ def _replace(part: Mapping[str, Any], file: str) -> Step:
 
 
 def _strip_each(part: Mapping[str, Any], file: str) -> Step:
-    letter, start, stop = str(part.get("content")), int(part.get("start") or 0), int(part.get("stop") or 0)
+    letter, start, stop = part.get("content"), part.get("start"), part.get("stop")
+    if not isinstance(letter, str) or not _is_count(start) or not _is_count(stop):
+        raise EvidenceUnjudged(f"{file}: decoder Strip of {letter!r}, start {start}, stop {stop}: unknown form")
 
     def step(piece: Piece, first: bool) -> Piece:
         if isinstance(piece, bytes):

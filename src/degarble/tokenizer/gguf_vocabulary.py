@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from degarble.errors import EvidenceMissing, EvidenceUnjudged, MalformedFile
 from degarble.tokenizer.byte_alphabet import letters_to_bytes
 from degarble.tokenizer.byte_table import ByteTable
@@ -38,8 +40,8 @@ def read_gguf_vocabulary(metadata: Mapping[str, Any], file: str) -> Tokenizer:
     tokens = metadata.get(f"{PREFIX}tokens")
     if model is None or tokens is None:
         raise EvidenceMissing(f"{file}: no tokenizer in its metadata")
-    if model not in KINDS:
-        raise EvidenceUnjudged(f"{file}: {PREFIX}model is {model!r}; known: {', '.join(KINDS)}")
+    if not isinstance(model, str) or model not in KINDS:
+        raise EvidenceUnjudged(f"{file}: {PREFIX}model is {model!r:.80}; known: {', '.join(KINDS)}")
     if not isinstance(tokens, list) or len(tokens) > MAX_TOKEN_IDS or not all(isinstance(t, str) for t in tokens):
         raise MalformedFile(file, f"{PREFIX}tokens", f"at most {MAX_TOKEN_IDS} strings", type(tokens).__name__)
     types = _types(metadata, file, len(tokens))
@@ -69,9 +71,12 @@ def _types(metadata: Mapping[str, Any], file: str, count: int) -> Sequence[int]:
     stored = metadata.get(f"{PREFIX}token_type")
     if stored is None:
         return [NORMAL] * count
-    if len(stored) != count:
-        raise MalformedFile(file, f"{PREFIX}token_type", f"{count} types, one a token", f"{len(stored)}")
-    return [int(value) for value in stored]
+    values = stored.tolist() if isinstance(stored, np.ndarray) else stored
+    if not isinstance(values, list) or not set(map(type, values)) <= {int}:
+        raise MalformedFile(file, f"{PREFIX}token_type", "whole numbers", type(stored).__name__)
+    if len(values) != count:
+        raise MalformedFile(file, f"{PREFIX}token_type", f"{count} types, one a token", f"{len(values)}")
+    return values
 
 
 def _merges(metadata: Mapping[str, Any]) -> list[Any]:

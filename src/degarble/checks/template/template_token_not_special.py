@@ -17,7 +17,7 @@ SPELL = Fix(id="spell-marker-as-token", safe=True)
 MAX_SHOWN = 80
 
 
-@check("TPL503", symptom_of=("TOK401", "TOK404", "TOK405", "TOK413", "TPL502"))
+@check("TPL503", symptom_of=("TOK401", "TOK404", "TOK405", "TOK406", "TOK413", "TPL502"))
 def template_token_not_special(
     renderings: tuple[TemplateRenderings, ...], markers: MarkerTable, known_tokens: KnownTokens
 ) -> Iterator[Finding]:

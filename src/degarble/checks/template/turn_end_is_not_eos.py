@@ -20,7 +20,7 @@ READERS = {
     "tokenizer_config.json": "vLLM, SGLang and TGI",
     "special_tokens_map.json": "vLLM, SGLang and TGI",
 }
-SYMPTOM_OF = ("CFG101", "CKP105", "TOK401", "TOK404", "TOK413", "TPL502", "TPL503", "TPL507")
+SYMPTOM_OF = ("CFG101", "CKP105", "TOK401", "TOK404", "TOK406", "TOK413", "TPL502", "TPL503", "TPL507")
 
 
 @check("TPL506", symptom_of=SYMPTOM_OF)

@@ -17,7 +17,7 @@ SET_BYTE_FALLBACK = Fix(id="set-byte-fallback", safe=True)
 MAX_SHOWN = 16
 
 
-@check("TOK409", symptom_of=("TOK407",))
+@check("TOK409", symptom_of=("TOK404", "TOK407"))
 def byte_unreachable(
     tokenizer: Tokenizer, spelling: Spelling, stored_tokenizer: StoredTokenizer | None = None
 ) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ class Use:
     role: str | None = None
 
 
-@check("TOK405", symptom_of=("TOK404", "TOK413"))
+@check("TOK405", symptom_of=("TOK404", "TOK406", "TOK413"))
 def control_token_not_special(
     known_tokens: KnownTokens,
     token_claims: tuple[TokenClaim, ...],
@@ -80,7 +80,7 @@ def control_token_not_special(
             yield _finding(known, text, at, use, f"is not flagged special, and {use.reason}", severity)
 
 
-@check("TOK405", symptom_of=("TOK402", "TOK404", "TOK413"))
+@check("TOK405", symptom_of=("TOK402", "TOK404", "TOK406", "TOK413"))
 def special_flags_disagree(
     known_tokens: KnownTokens,
     token_claims: tuple[TokenClaim, ...],
@@ -115,7 +115,7 @@ def special_flags_disagree(
         )
 
 
-@check("TOK405", symptom_of=("TOK404", "TOK413"))
+@check("TOK405", symptom_of=("TOK404", "TOK406", "TOK413"))
 def control_piece_typed_normal(known_tokens: KnownTokens, token_claims: tuple[TokenClaim, ...]) -> Iterator[Finding]:
     """A piece of tokenizer.model that has a role is of the normal type, so it is printed and cut from ordinary text."""
     if not known_tokens.is_sentencepiece:

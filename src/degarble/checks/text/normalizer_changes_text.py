@@ -74,7 +74,8 @@ def normalizer_changes_text(stored_tokenizer: StoredTokenizer, spelling: Spellin
 
     ## How to tell it from its look-alikes
     Qwen's NFC, T5's NFKC, the lower case of an uncased vocabulary and Gemma's U+2581 are the families' own and stay
-    infos. Text changed after decoding is TOK415; a pre-tokenizer that cuts otherwise keeps the text and is TOK419.
+    infos. Added tokens are cut out before the normaliser works, such as Gemma's line breaks, and do not count. Text
+    changed after decoding is TOK415; a pre-tokenizer that cuts otherwise keeps the text and is TOK419.
 
     ## How to confirm
     `Tokenizer.from_file("tokenizer.json").normalizer.normalize_str(text)` with the probe that is named.
@@ -91,6 +92,7 @@ def normalizer_changes_text(stored_tokenizer: StoredTokenizer, spelling: Spellin
         altered = _altered(library.normalize, spelling)
     except LibraryRefused as error:
         raise EvidenceUnjudged(f"{stored_tokenizer.file}: normalizer: {error}") from None
+    altered = {name: pair for name, pair in altered.items() if pair[0] not in stored_tokenizer.added}
     kinds = ", ".join(step.kind for step in stored_tokenizer.stages("normalizer"))[:200]
     place = Location(file=stored_tokenizer.file, key="normalizer")
     yield from _findings(place, f"normalizer ({kinds or 'none'})", altered, spelling)

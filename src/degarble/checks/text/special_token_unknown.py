@@ -16,7 +16,7 @@ IDLE_ROLES = ("unk_token", "sep_token", "cls_token", "mask_token")
 """No prompt and no answer of a decoder needs them, so a new id for one is never used."""
 
 
-@check("TOK401", symptom_of=("TOK404", "TOK413"))
+@check("TOK401", symptom_of=("TOK404", "TOK406", "TOK413"))
 def special_token_unknown(
     known_tokens: KnownTokens, token_claims: tuple[TokenClaim, ...], embedding_rows: int | None = None
 ) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ STOPS = ("eos_token", "eot_token", "eom_token")
 """Files may list different stop ids and all be right; TPL506 and TPL507 judge them together."""
 
 
-@check("TOK402", symptom_of=("TOK404", "TOK411", "TOK413"))
+@check("TOK402", symptom_of=("TOK404", "TOK406", "TOK411", "TOK413"))
 def token_id_disagrees(known_tokens: KnownTokens, token_claims: tuple[TokenClaim, ...]) -> Iterator[Finding]:
     """Two files of one checkpoint give the same token different ids.
 
@@ -102,7 +102,7 @@ def _outvoted(disputed: Set[str | None], known: KnownTokens, claims: Sequence[To
     return found
 
 
-@check("TOK402", symptom_of=("TOK403", "TOK404", "TOK411", "TOK413"))
+@check("TOK402", symptom_of=("TOK403", "TOK404", "TOK406", "TOK411", "TOK413"))
 def role_id_disagrees(
     known_tokens: KnownTokens, token_claims: tuple[TokenClaim, ...], token_families: tuple[Family, ...]
 ) -> Iterator[Finding]:
@@ -144,7 +144,7 @@ def _severity(claim: TokenClaim, token_id: int, known: KnownTokens, home: Sequen
     return Severity.WARNING
 
 
-@check("TOK402", symptom_of=("TOK404", "TOK413"))
+@check("TOK402", symptom_of=("TOK404", "TOK406", "TOK413"))
 def vocabularies_disagree(
     known_tokens: KnownTokens, vocabularies_beside: tuple[VocabularyBeside, ...]
 ) -> Iterator[Finding]:
