@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from degarble.faults.interface import NotApplicable, Patient, fault
 from degarble.faults.template_edit import rendered_of, write_template
@@ -68,8 +69,13 @@ def template_grows(patient: Patient) -> Location:
 
 @fault("TPL502")
 def template_is_number(patient: Patient) -> Location:
-    """Put something into the config that is no template."""
+    """Put a number where the template should be."""
     template = rendered_of(patient).template
-    if template.key != "chat_template":
-        raise NotApplicable("the template does not stand in a JSON file")
-    return write_template(patient, template, 0)
+    if template.file.endswith(".gguf"):
+        shard: Any = patient.workspace.shard(template.file)
+        shard.set_metadata(template.key, 0, (4, None))
+        return Location(file=template.file, key=template.key)
+    if template.key is None:
+        patient.workspace.delete(template.file)
+    patient.workspace.json("tokenizer_config.json")["chat_template"] = 0
+    return Location(file="tokenizer_config.json", key="chat_template")

@@ -72,11 +72,11 @@ def _types(metadata: Mapping[str, Any], file: str, count: int) -> Sequence[int]:
     if stored is None:
         return [NORMAL] * count
     values = stored.tolist() if isinstance(stored, np.ndarray) else stored
-    if not isinstance(values, list) or not set(map(type, values)) <= {int}:
+    if not isinstance(values, list) or not all(isinstance(one, int | np.integer) for one in values):
         raise MalformedFile(file, f"{PREFIX}token_type", "whole numbers", type(stored).__name__)
     if len(values) != count:
         raise MalformedFile(file, f"{PREFIX}token_type", f"{count} types, one a token", f"{len(values)}")
-    return values
+    return [int(one) for one in values]
 
 
 def _merges(metadata: Mapping[str, Any]) -> list[Any]:

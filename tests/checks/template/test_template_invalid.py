@@ -78,6 +78,13 @@ def test_key_that_holds_no_template(stored: object) -> None:
     assert found.location.key == "chat_template" and found.severity is Severity.ERROR
 
 
+def test_gguf_key_that_is_no_text() -> None:
+    for stored in (7, True, ["x"]):
+        (found,) = findings("TPL502", gguf(None, tokenizer__chat_template=stored, eos_token_id=3))
+        assert found.location.key == "tokenizer.chat_template" and found.severity is Severity.ERROR
+    assert findings("TPL501", gguf(None, tokenizer__chat_template=7, eos_token_id=3)) == []
+
+
 def test_file_too_large_and_files_without_templates() -> None:
     large = MemorySource({"chat_template.jinja": b"x" * (2 << 20), "tokenizer_config.json": b"[]"})
     assert [f.severity for f in findings("TPL502", large)] == [Severity.ERROR]

@@ -69,7 +69,7 @@ def chat_template_missing(
     ## References
     unslothai/unsloth#2744, nomic-ai/gpt4all#3287, huggingface/text-generation-inference#3247
     """
-    if chat_templates is not None or _has_unreadable(json_files, files):
+    if chat_templates is not None or _has_unreadable(json_files, files, gguf):
         return
     named = list(_names(json_files, source, gguf))
     sign = _sign(known_tokens, token_claims, named)
@@ -108,9 +108,9 @@ def templates_differ(chat_templates: tuple[ChatTemplate, ...]) -> Iterator[Findi
             )
 
 
-def _has_unreadable(json_files: Mapping[str, JsonFile], files: Mapping[str, int]) -> bool:
+def _has_unreadable(json_files: Mapping[str, JsonFile], files: Mapping[str, int], gguf: GgufFile | None) -> bool:
     """Something is there, and is no template: TPL502."""
-    if TEMPLATE_FILE in files:
+    if TEMPLATE_FILE in files or (gguf is not None and "tokenizer.chat_template" in gguf.metadata):
         return True
     values = (json_files[file].value for file in ("tokenizer_config.json", "chat_template.json") if file in json_files)
     return any(isinstance(value, dict) and value.get("chat_template") is not None for value in values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from degarble.checkpoint.gguf import GgufFile
 from degarble.checkpoint.json_file import JsonFile
 from degarble.checks.template.template_place import FETCH, place_of, title_of
 from degarble.evidence.store import Coverage
@@ -16,6 +17,7 @@ from degarble.tokenizer.chat_template import MAX_TEMPLATE_BYTES, TEMPLATE_FILE
 from degarble.tokenizer.token_claims import TOKEN_ROLES
 
 STANDARD_NAMES = frozenset(("messages", "tools", "documents", "add_generation_prompt", *TOKEN_ROLES))
+GGUF_KEY = "tokenizer.chat_template"
 TEMPLATE_KEYS = ("tokenizer_config.json", "chat_template.json")
 MAX_SHOWN = 120
 
@@ -67,16 +69,16 @@ def template_invalid(renderings: tuple[TemplateRenderings, ...], coverage: Cover
 
 
 @check("TPL502", symptom_of=("CFG101", "CKP105"))
-def template_is_no_text(json_files: Mapping[str, JsonFile], files: Mapping[str, int]) -> Iterator[Finding]:
+def template_is_no_text(
+    json_files: Mapping[str, JsonFile], files: Mapping[str, int], gguf: GgufFile | None = None
+) -> Iterator[Finding]:
     """The key is there, and what it holds is no template; or the file is too large to be one."""
-    for file in TEMPLATE_KEYS:
-        value = json_files[file].value if file in json_files else None
-        stored = value.get("chat_template") if isinstance(value, dict) else None
+    for place, stored in _stored(json_files, gguf):
         if stored is not None and not _holds_template(stored):
             yield Finding(
-                location=Location(file=file, key="chat_template"),
-                message=f"{file}: chat_template is {_kind(stored)}: expected a text, or a list of objects with a name "
-                "and a template",
+                location=place,
+                message=f"{place.file}: {place.key} is {_kind(stored)}: expected a text"
+                + ("" if gguf is not None else ", or a list of objects with a name and a template"),
                 measured={"type": _kind(stored)},
                 bound={"type": "text"},
                 fix=FETCH,
@@ -89,6 +91,15 @@ def template_is_no_text(json_files: Mapping[str, JsonFile], files: Mapping[str, 
             bound={"bytes": MAX_TEMPLATE_BYTES},
             fix=FETCH,
         )
+
+
+def _stored(json_files: Mapping[str, JsonFile], gguf: GgufFile | None) -> Iterator[tuple[Location, object]]:
+    for file in TEMPLATE_KEYS:
+        value = json_files[file].value if file in json_files else None
+        if isinstance(value, dict):
+            yield Location(file=file, key="chat_template"), value.get("chat_template")
+    if gguf is not None:
+        yield Location(file=gguf.file, key=GGUF_KEY), gguf.metadata.get(GGUF_KEY)
 
 
 def _holds_template(stored: object) -> bool:
