@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -47,9 +49,11 @@ def check(
     cache: Annotated[str | None, typer.Option(help="Keep value profiles there between runs.", metavar="DIR")] = None,
     profile: Annotated[bool, typer.Option("--profile", help="Put the value statistics into the JSON report.")] = False,
     fail_on: Annotated[
-        str,
-        typer.Option(help="error, warning, info or partial: what makes the status 1.", autocompletion=complete_fail_on),
-    ] = "error",
+        str | None,
+        typer.Option(
+            help="error (default), warning, info or partial: what makes the status 1.", autocompletion=complete_fail_on
+        ),
+    ] = None,
     format: Annotated[
         str | None,
         typer.Option(
@@ -67,6 +71,13 @@ def check(
             metavar="FILE",
         ),
     ] = None,
+    waivers: Annotated[str | None, typer.Option(help="Waivers with reasons.", metavar="FILE")] = None,
+    baseline: Annotated[str | None, typer.Option(help="Findings that are known.", metavar="FILE")] = None,
+    write_baseline: Annotated[
+        Path | None, typer.Option(help="Write what is found as a baseline, and end with 0.", metavar="FILE")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="Read this degarble.toml and no other.", metavar="FILE")] = None,
+    isolated: Annotated[bool, typer.Option("--isolated", help="Read no configuration file.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only causes, one line each.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also notes, skips and their reasons.")] = False,
 ) -> int:
@@ -75,34 +86,59 @@ def check(
     from degarble.cli.output import destinations, write_report
     from degarble.cli.progress import terminal_progress
     from degarble.errors import UsageError
-    from degarble.report.interface import FAIL_ON
+    from degarble.policy.baseline import write_baseline as save_baseline
+    from degarble.policy.configuration import load_configuration
+    from degarble.registry import rules
+    from degarble.report.interface import FAIL_ON, Status
 
-    if fail_on not in FAIL_ON:
-        raise UsageError(f"--fail-on {fail_on!r}: one of {', '.join(FAIL_ON)}")
-    places = destinations(format, output)
+    flags = {
+        "select": _split(select),
+        "ignore": _split(ignore),
+        "level": level,
+        "engine": engine,
+        "tp": tp,
+        "ep": ep,
+        "dtype": dtype,
+        "known-issues": known_issues,
+        "cache": cache,
+        "fail-on": fail_on,
+        "waivers": waivers,
+        "baseline": baseline,
+    }
+    settings = load_configuration(flags, os.environ, folder=Path.cwd(), file=config, is_isolated=isolated)
+    threshold = settings.get("fail-on")
+    if threshold not in FAIL_ON:
+        raise UsageError(f"{settings.settings['fail-on'].origin} {threshold!r}: one of {', '.join(FAIL_ON)}")
+    places = destinations(format or (None if output else settings.get("format")), output)
     logging.basicConfig(level=logging.DEBUG if verbose else logging.WARNING, stream=sys.stderr)
     report = api.check(
         target,
         reference=reference,
-        level=level,
-        engine=engine,
-        tensor_parallel=tp,
-        expert_parallel=ep,
-        dtype=dtype,
-        select_rules=_split(select),
-        ignore_rules=_split(ignore),
-        known_issues=known_issues,
+        level=settings.get("level"),
+        engine=settings.get("engine"),
+        tensor_parallel=settings.get("tp"),
+        expert_parallel=settings.get("ep"),
+        dtype=settings.get("dtype"),
+        select_rules=settings.get("select"),
+        ignore_rules=(*settings.get("ignore"), *settings.switched_off),
+        known_issues=settings.get("known-issues"),
         sample=sample,
         exhaustive=exhaustive,
-        cache=cache,
+        cache=settings.get("cache"),
         profile=profile or any(place.format == "html" for place in places),
         progress=terminal_progress(quiet),
+        policy=settings.policy(rules()),
     )
     write_report(report, places, detail=-1 if quiet else int(verbose), keep_profile=profile)
     if report.failure is not None and any(place.format != "text" or place.file for place in places):
         write_failure(report.failure, as_json=False)
-    return report.exit_code(fail_on)
+    if write_baseline is not None and report.status is not Status.ERROR:
+        number = save_baseline(write_baseline, (*report.findings, *report.accepted))
+        sys.stderr.write(f"{write_baseline}: {number} findings\n")
+        return 0
+    return report.exit_code(threshold)
 
 
-def _split(values: list[str] | None) -> list[str]:
-    return [part.strip() for value in values or [] for part in value.split(",") if part.strip()]
+def _split(values: list[str] | None) -> tuple[str, ...] | None:
+    parts = tuple(part.strip() for value in values or () for part in value.split(",") if part.strip())
+    return parts or None

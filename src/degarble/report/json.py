@@ -9,6 +9,8 @@ import msgspec
 
 from degarble.diagnosis import Cause
 from degarble.finding import Finding
+from degarble.policy.policy import WaiverState
+from degarble.policy.waivers import Waiver
 from degarble.report.interface import SCHEMA_VERSION, Report, Words
 from degarble.report.words import also_names, words_of
 
@@ -60,7 +62,21 @@ def _extras(report: Report) -> dict[str, Any]:
         extras["error"] = report.failure
     if report.profile is not None:
         extras["profile"] = report.profile
+    if report.accepted:
+        extras["accepted"] = [_finding(finding) | _acceptance(finding) for finding in report.accepted]
+    if report.waivers:
+        extras["waivers"] = [_waiver(waiver, state) for waiver, state in report.waivers]
     return extras
+
+
+def _acceptance(finding: Finding) -> dict[str, Any]:
+    accepted = finding.accepted
+    return {"acceptance": {"kind": accepted.kind, "reason": accepted.reason}} if accepted is not None else {}
+
+
+def _waiver(waiver: Waiver, state: WaiverState) -> dict[str, Any]:
+    expires = {"expires": waiver.expires.isoformat()} if waiver.expires is not None else {}
+    return {"rule": waiver.rule, "scope": waiver.scope, "reason": waiver.reason, **expires, "state": state.value}
 
 
 def _causes(report: Report) -> list[dict[str, Any]]:
