@@ -52,6 +52,7 @@ class HubSource(Source):
         self._address = address
         self._client = client
         self._heads: dict[str, bytes | TargetError] = {}
+        self._small: dict[str, bytes] = {}
 
     @property
     def path(self) -> str:
@@ -103,12 +104,19 @@ class HubSource(Source):
         if not name.endswith((".safetensors", ".gguf")):
             if end - start > MAX_SMALL_FILE_BYTES:
                 raise HubError(f"{self.path}: {name}: {end - start} bytes are more than a small file has")
-            return self._fetch(name, start, end)
+            is_kept = size <= MAX_KEPT_BYTES
+            return self._small_file(name)[start:end] if is_kept else self._fetch(name, start, end)
         head = self._head(name)
         if len(head) < end <= MAX_KEPT_BYTES and start <= len(head):
             head += self._fetch(name, len(head), end)
             self._heads[name] = head
         return head[start:end] if end <= len(head) else self._fetch(name, start, end)
+
+    def _small_file(self, name: str) -> bytes:
+        """The whole file, asked for once: several readers want the same configs."""
+        if name not in self._small:
+            self._small[name] = self._fetch(name, 0, self.files()[name])
+        return self._small[name]
 
     def _head(self, name: str) -> bytes:
         """The first bytes of a weight file; the first question about a shard fetches those of all its siblings."""
