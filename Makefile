@@ -7,7 +7,7 @@ WORK := .work
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= auto
 
-.PHONY: setup demo test test-text test-core test-checks test-formats test-faults-container test-faults-quantization test-faults-text test-values-scales test-values-codes test-values-layers test-hostile test-real test-real-plain test-real-integer test-real-float test-real-text test-slow lint format docs docs-check bench clean
+.PHONY: setup demo test test-text test-core test-checks test-formats test-faults-container test-faults-config test-faults-quantization test-faults-text test-values-scales test-values-codes test-values-layers test-hostile test-real test-real-plain test-real-integer test-real-float test-real-text test-slow lint format docs docs-check bench clean
 
 setup: $(READY)
 
@@ -24,7 +24,7 @@ demo: $(READY)
 FAST := -n $(JOBS) -m "not real and not slow"
 CONTENT_RULES := WGT or NUM or content
 
-test: test-core test-checks test-formats test-text test-faults-container test-faults-quantization test-faults-text \
+test: test-core test-checks test-formats test-text test-faults-container test-faults-config test-faults-quantization test-faults-text \
 	test-values-scales test-values-codes test-values-layers test-hostile
 
 test-core: $(READY)
@@ -41,7 +41,10 @@ test-formats: $(READY)
 	$(PYTEST) $(FAST) tests/formats
 
 test-faults-container: $(READY)
-	$(PYTEST) $(FAST) tests/test_every_check.py -k "not (QNT or ENG or TOK or TPL or $(CONTENT_RULES))"
+	$(PYTEST) $(FAST) tests/test_every_check.py -k "not (CFG or QNT or ENG or TOK or TPL or $(CONTENT_RULES))"
+
+test-faults-config: $(READY)
+	$(PYTEST) $(FAST) tests/test_every_check.py -k "CFG and not ($(CONTENT_RULES))"
 
 test-faults-quantization: $(READY)
 	$(PYTEST) $(FAST) tests/test_every_check.py -k "(QNT or ENG) and not ($(CONTENT_RULES))"
