@@ -55,7 +55,10 @@ def test_another_size_is_another_vocabulary() -> None:
         {"id": 151643 + at, "content": f"<|{text}|>", "special": True}
         for at, text in enumerate(["endoftext", "im_start", "im_end"])
     ]
-    assert recognise(read(document)) is None and recognise(read(trained())) is None
+    found = recognise(read(document))
+    assert found is not None and found.family.name == "qwen2"
+    assert not found.is_full_size and not found.has_json_cuts
+    assert recognise(read(trained())) is None
 
 
 def test_an_empty_vocabulary() -> None:

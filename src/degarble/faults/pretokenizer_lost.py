@@ -58,7 +58,7 @@ def _byte_level(patient: Patient) -> Tokenizer:
 
 def _family(patient: Patient) -> Recognised | None:
     found: Recognised | None = patient.evidence.find("cut_family")
-    return found if found is not None and found.family.is_from_json else None
+    return found if found is not None and found.has_json_cuts else None
 
 
 def _stored(patient: Patient, pre_tokenizer: dict[str, Any]) -> Location:

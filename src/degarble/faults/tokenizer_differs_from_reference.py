@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from degarble.checks.text.pretokenizer_lost import SUSPICIOUS_SHARE_APART
+from degarble.checks.text.pretokenizer_lost import PLAIN
 from degarble.evidence.store import Settings
 from degarble.evidence.stored_tokenizer import StoredTokenizer
 from degarble.faults.interface import NotApplicable, Patient, fault
 from degarble.finding import Location
 from degarble.registry import Level
-from degarble.tokenizer.cut_families import Recognised, ordinary_pieces
-from degarble.tokenizer.cut_statistics import cut_statistics
+from degarble.tokenizer.cut_families import Recognised
 from degarble.tokenizer.cuts import Cutter, byte_level, gguf_pretokenizers
 from degarble.tokenizer.gguf_vocabulary import PREFIX
 from degarble.tokenizer.interface import Tokenizer
 from degarble.tokenizer.round_trip import probe_texts
 
 FILE = "tokenizer.json"
+DIGITS_APART = "smollm"
 HEADERS = Settings(level=Level.HEADER)
 """Weights are not read to see these."""
 
@@ -82,20 +82,19 @@ def normalizer_differs_from_reference(patient: Patient) -> Location:
 
 @fault("TOK417", needs_reference=True, settings=HEADERS)
 def pretokenizer_differs_from_reference(patient: Patient) -> Location:
-    """Cut as another family does, where the vocabulary alone does not show it."""
+    """Add the single digits of SmolLM2 to GPT-2's regex, or take them away; a file may have either."""
     tokenizer = _tokenizer(patient)
     family: Recognised | None = patient.evidence.find("cut_family")
-    if tokenizer.file != FILE or tokenizer.kind != "byte-level" or (family is not None and family.family.is_from_json):
-        raise NotApplicable("no byte-level tokenizer.json of an unknown family")
+    if tokenizer.file != FILE or family is None or family.family.gguf_cuts != DIGITS_APART:
+        raise NotApplicable("no tokenizer.json of such a family")
+    known = gguf_pretokenizers()
     own = Cutter(None, tokenizer.pipeline.get("pre_tokenizer"))
-    chosen = byte_level(gguf_pretokenizers()["deepseek-v3"].regexes or ())
-    other = Cutter(None, chosen)
-    if all(own.cuts(text) == other.cuts(text) for text in probe_texts()):
-        raise NotApplicable("cuts like that already")
-    if cut_statistics(ordinary_pieces(tokenizer), other).share_apart >= SUSPICIOUS_SHARE_APART:
-        raise NotApplicable("the vocabulary shows it")
-    patient.workspace.json(FILE)["pre_tokenizer"] = chosen
-    return Location(file=FILE, key="pre_tokenizer")
+    for name in (DIGITS_APART, PLAIN):
+        chosen = byte_level(known[name].regexes or ())
+        if any(own.cuts(text) != Cutter(None, chosen).cuts(text) for text in probe_texts()):
+            patient.workspace.json(FILE)["pre_tokenizer"] = chosen
+            return Location(file=FILE, key="pre_tokenizer")
+    raise NotApplicable("both cut alike")
 
 
 def _tokenizer(patient: Patient) -> Tokenizer:

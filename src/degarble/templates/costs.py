@@ -10,10 +10,14 @@ from degarble.templates.budget import CHARACTERS_OF_UNIT, Budget, TemplateNotJud
 
 MAX_WIDTH = 10_000
 """Columns to which a text is padded, rows into which a list is cut."""
+PAIRS_OF_UNIT = 16_384
+"""Pairs of characters that are compared in the time of one unit, where an algorithm compares all with all."""
 MAX_SLOW_TEXT = 4096
 """Characters for filters that search with regular expressions or lay out text, some in quadratic time."""
-WIDE_PERCENT = re.compile(r"%[^%a-zA-Z]*(\d{5,}|\*)")
-WIDE_BRACES = re.compile(r"\{[^{}]*:[^{}]*\d{5,}")
+WIDE = re.compile(r"%[^%a-zA-Z]*(\d{5,}|\*)|\{[^{}:]*:[^{}]*\d{5,}")
+"""A width in a format: `%99999d`, `%*d`, `{:99999}`."""
+UNCLEAR = re.compile(r"\d{5}|\{[^{}:]*:[^{}]*\{")
+"""A long number that may be a width all the same, as in `%(a)99999d`; a width that is itself a field, as in `{:{w}}`."""
 NUMBER = re.compile(r"\d{1,4}")
 
 Cost = Callable[..., None]
@@ -35,8 +39,9 @@ def _tabs(budget: Budget, text: Any, tabsize: Any = 8, **_: Any) -> None:
 
 
 def _replaced(budget: Budget, text: Any, old: Any = "", new: Any = "", *_: Any, **__: Any) -> None:
-    times = text.count(old) if isinstance(text, str) and isinstance(old, str) else 1
-    budget.afford_text(_length(text) + times * _length(new))
+    """The filter turns whatever it is given into text, which is paid for by then."""
+    text, old, new = str(text), str(old), str(new)
+    budget.afford_text(len(text) + text.count(old) * len(new))
 
 
 def _joined_by_method(budget: Budget, glue: Any, parts: Any = (), **_: Any) -> None:
@@ -54,15 +59,13 @@ def _formatted(budget: Budget, text: Any, *values: Any, **named: Any) -> None:
     """`%` and `format`: no giant widths, and each field may hold all that is given."""
     text = str(text)
     given = (*values, *named.values())
-    if WIDE_PERCENT.search(text) or WIDE_BRACES.search(text) or any(_is_wide(value) for value in given):
+    if WIDE.search(text):
         raise TemplateTooCostly("a format with a width of more than 9999")
+    if UNCLEAR.search(text):
+        raise TemplateNotJudged("a format with a width that cannot be told")
     widest = max(map(int, NUMBER.findall(text)), default=0)
     field = max(widest, _paid(budget, given) * CHARACTERS_OF_UNIT)
     budget.afford_text(len(text) + (text.count("%") + text.count("{")) * field)
-
-
-def _is_wide(value: Any) -> bool:
-    return isinstance(value, int) and abs(value) > MAX_WIDTH**2
 
 
 def _indented(budget: Budget, text: Any, width: Any = 4, *_: Any, **named: Any) -> None:
@@ -96,8 +99,20 @@ def _summed(budget: Budget, value: Any, attribute: Any = None, start: Any = 0) -
 
 
 def _slow(budget: Budget, text: Any, *_: Any, **__: Any) -> None:
-    if _paid(budget, text) * CHARACTERS_OF_UNIT > MAX_SLOW_TEXT:
+    length = _paid(budget, text) * CHARACTERS_OF_UNIT
+    if length > MAX_SLOW_TEXT:
         raise TemplateNotJudged("laying out a long text")
+    budget.spend(length)
+
+
+def _stripped(budget: Budget, text: Any, chars: Any = None, *_: Any, **__: Any) -> None:
+    """Each character of the text is looked up among those to be stripped, one by one."""
+    budget.spend(_length(text) * _length(chars) // PAIRS_OF_UNIT)
+
+
+def _searched_backwards(budget: Budget, text: Any, part: Any = "", *_: Any, **named: Any) -> None:
+    """Searching forwards is linear in CPython since 3.10; backwards it is not."""
+    budget.spend(_length(text) * _length(named.get("sep", part)) // PAIRS_OF_UNIT)
 
 
 def _unknown(budget: Budget, *_: Any, **__: Any) -> None:
@@ -133,20 +148,29 @@ FILTERS: Mapping[str, Cost] = {
     "striptags": _slow,
     "sum": _summed,
     "tojson": _json,
+    "trim": _stripped,
     "urlize": _slow,
     "wordwrap": _slow,
     "xmlattr": _slow,
 }
 METHODS: Mapping[str, Cost] = {
     "center": _padded,
+    "encode": _unknown,
     "expandtabs": _tabs,
     "format": _formatted,
     "format_map": _formatted,
     "join": _joined_by_method,
     "ljust": _padded,
+    "lstrip": _stripped,
     "maketrans": _unknown,
     "replace": _replaced,
+    "rfind": _searched_backwards,
+    "rindex": _searched_backwards,
     "rjust": _padded,
+    "rpartition": _searched_backwards,
+    "rsplit": _searched_backwards,
+    "rstrip": _stripped,
+    "strip": _stripped,
     "striptags": _unknown,
     "translate": _unknown,
     "unescape": _unknown,

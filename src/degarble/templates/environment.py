@@ -24,6 +24,7 @@ MAX_TOKENS = 30_000
 """Words and signs of one template; the longest in use has some 4,000."""
 TODAY = datetime.datetime(2025, 7, 26, 12, 0, 0)
 """`strftime_now` is the same in every run, so that reports are."""
+MAX_LAYOUT = 200
 CALLABLE = (Macro, LoopContext, BlockReference, Cycler, Joiner)
 """Objects of jinja2 that may be called, and whose methods may."""
 
@@ -66,7 +67,7 @@ class GuardedEnvironment(ImmutableSandboxedEnvironment):
         self.filters |= {WEIGH: self._printed, TICK: budget.spend, CONCAT: self._concat}
         tests: Mapping[str, Any] = self.tests
         self.tests = {name: _paying(self, name, call) for name, call in tests.items()}
-        self.globals.update(raise_exception=_refuse, strftime_now=TODAY.strftime, lipsum=_unknown)
+        self.globals.update(raise_exception=_refuse, strftime_now=_today, lipsum=_unknown)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         """Every call of a function, method or macro."""
@@ -148,6 +149,13 @@ def _paying(environment: GuardedEnvironment, name: str, function: Callable[..., 
 
 def _refuse(message: object = "") -> NoReturn:
     raise TemplateRefused(str(message))
+
+
+def _today(layout: str) -> str:
+    """`strftime` of the one day; a layout of a page takes seconds in some C libraries."""
+    if len(layout) > MAX_LAYOUT:
+        raise TemplateNotJudged(f"a date of more than {MAX_LAYOUT} characters")
+    return TODAY.strftime(layout)
 
 
 def _unknown(*args: Any, **kwargs: Any) -> NoReturn:

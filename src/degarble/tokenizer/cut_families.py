@@ -1,7 +1,7 @@
 """Families whose cuts are known: what probe texts become before any merge, and as ids (data/tokenizer/probe_cuts.json).
 
 A vocabulary tells its family in two ways. All ordinary pieces, in the order of ids, are the published ones: then the
-ids of the probes are known as well. Or only its special tokens and its size are: a vocabulary of that family that was
+ids of the probes are known as well. Or only its special tokens are, at their ids: a vocabulary of that family that was
 changed. The architecture of the model is no evidence, since distilled models carry another family's tokenizer.
 """
 
@@ -82,7 +82,15 @@ class Recognised:
 
     family: CutFamily
     vocabulary: PublishedVocabulary | None
-    """The published one that it is, piece by piece; None: only special tokens and size say so."""
+    """The published one that it is, piece by piece; None: only special tokens say so."""
+    is_full_size: bool = True
+    """Whether it has as many ordinary pieces as published. One that was cut down or extended keeps the family's name,
+    and where it is cut may be changed with it."""
+
+    @property
+    def has_json_cuts(self) -> bool:
+        """Whether a tokenizer.json of this vocabulary has to cut as the family does."""
+        return bool(self.family.cuts) and (self.is_full_size or not self.family.is_from_json)
 
     def has_merges(self, digest: str) -> bool:
         """Whether pieces and merges are bit for bit published ones, so that nothing about them is left to judge."""
@@ -158,4 +166,4 @@ def recognise(tokenizer: Tokenizer) -> Recognised | None:
     if len(able) != 1 or not names <= able[0].known_as:
         return None
     is_near = abs(len(ordinary) - able[0].size) <= MAX_SIZE_DIFFERENCE * able[0].size
-    return Recognised(family=able[0], vocabulary=None) if is_near else None
+    return Recognised(family=able[0], vocabulary=None, is_full_size=is_near)

@@ -107,10 +107,16 @@ def test_other_kinds_are_silent(document: Any) -> None:
 
 @pytest.mark.parametrize("name", ["base-bf16", "autoawq-gemm-g128"])
 def test_a_vocabulary_cut_down_to_another_size(golden: Path, name: str) -> None:
-    """SmolLM2's first 512 pieces under GPT-2's regex: no piece tells the difference."""
+    """SmolLM2's first 512 pieces under GPT-2's regex, which is as good as SmolLM2's own."""
     workspace = Workspace(open_target(golden / name))
     assert workspace.json("tokenizer.json")["pre_tokenizer"]["use_regex"] is True
     assert not findings("TOK419", workspace.source())
+    workspace.json("tokenizer.json")["pre_tokenizer"] = cut_as("smollm")
+    assert not findings("TOK419", workspace.source())
+    for other in ("qwen2", "default", None):
+        workspace.json("tokenizer.json")["pre_tokenizer"] = cut_as(other)
+        (finding,) = findings("TOK419", workspace.source())
+        assert finding.confidence is Confidence.LIKELY
 
 
 @pytest.mark.real

@@ -27,7 +27,7 @@ def gguf_pretokenizer_wrong(
     ## What it looks for
     `tokenizer.ggml.pre`, where `tokenizer.ggml.model` is `gpt2`. The name has to be one of the 91 that llama.cpp
     knows, and its cuts those of the family that the vocabulary belongs to: recognised by all ordinary pieces in order,
-    or by special tokens at their ids and the size. Names that stand for the same regex are equal. A vocabulary of no
+    or by special tokens at their ids. Names that stand for the same regex are equal. A vocabulary of no
     known family is asked itself, as in TOK419.
 
     ## Why output turns to garbage

@@ -13,7 +13,7 @@ from degarble.tokenizer.bpe_encoder import bpe_of
 from degarble.tokenizer.byte_alphabet import letters_to_bytes
 from degarble.tokenizer.cut_families import CutFamily, PublishedVocabulary, Recognised, ordinary_pieces
 from degarble.tokenizer.cut_statistics import CutStatistics, cut_statistics
-from degarble.tokenizer.cuts import Cutter
+from degarble.tokenizer.cuts import Cutter, byte_level, gguf_pretokenizers
 from degarble.tokenizer.interface import Tokenizer
 
 COPY_FROM_ORIGINAL = Fix(id="copy-tokenizer-from-original", safe=False)
@@ -22,6 +22,7 @@ MAX_SHARE_APART = 0.05
 SUSPICIOUS_SHARE_APART = 0.025
 """Twice the worst published file: Qwen's own pre-tokenizer cuts 1.2 % of Qwen's pieces."""
 CONTEXT_CUTS = 3
+PLAIN = "gpt-2"
 EXPLAINED_BY = ("TOK407", "TOK408", "TOK410", "TOK413")
 
 
@@ -36,7 +37,8 @@ def pretokenizer_lost(
     size. Six probe texts (digits, line breaks, contractions, Chinese, Thai and Hindi, emoji, odd spaces) go through the
     stored pre-tokenizer and have to be cut as the family's published file cuts them; how a regex is written does not
     matter. Where the vocabulary is the published one, other cuts count only if ids change; the ids of the probes are
-    checked too, and `ignore_merges` where it matters (a warning: 0.5 % of Llama 3's pieces).
+    checked too, and `ignore_merges` where it matters (a warning: 0.5 % of Llama 3's pieces). Families that are known
+    from GGUF files only (SmolLM2, StarCoder …) are judged at any size, and may have GPT-2's regex alone.
 
     A byte-level vocabulary of no known family is asked itself. A sample of 2,000 pieces is cut: 5 % in parts is an
     error, 2.5 % a warning (published files: 0 to 0.02 %, Qwen 1.2 %; foreign cuts: 1 to 22 %). And where words are not
@@ -52,8 +54,8 @@ def pretokenizer_lost(
 
     ## How to tell it from its look-alikes
     A round trip that fails is TOK408, a wrong decoder TOK407, a normaliser TOK416. In GGUF the cuts are a name, which
-    TOK412 judges. Qwen with the regex of Llama 3 has other cuts and equal ids: silent. So is a vocabulary cut down to
-    another size. A class in `tokenizer_config.json` that replaces sound cuts is TOK418.
+    TOK412 judges. Qwen with the regex of Llama 3 has other cuts and equal ids: silent. A class in
+    `tokenizer_config.json` that replaces sound cuts is TOK418.
 
     ## How to confirm
     Encode `1234567` and `x\\n\\n  y` with this file and with the original, and compare the ids.
@@ -66,17 +68,25 @@ def pretokenizer_lost(
     ollama/ollama#4126, huggingface/transformers#42299, Luce-Org/lucebox#660, ggml-org/llama.cpp#14642
     """
     family, vocabulary = cut_family.family, cut_family.vocabulary
-    if not family.is_from_json:
-        raise EvidenceMissing(f"no tokenizer.json of the family {family.name} is written down")
+    if not cut_family.has_json_cuts:
+        raise EvidenceMissing(f"the cuts of {family.name} with a vocabulary of this size are not written down")
     if family.needs_ignore_merges and stored_tokenizer.model.get("ignore_merges") is not True:
         yield _other_flag(stored_tokenizer, family)
     cutter = Cutter(None, stored_tokenizer.parts.get("pre_tokenizer"), stored_tokenizer.file)
     found = [cutter.cuts(_text(cuts)) for cuts in family.cuts]
     other = [probe for probe, cuts in enumerate(found) if not family.is_cut(cuts, probe)]
+    if other and not family.is_from_json and found == _plain_cuts(family):
+        return
     if vocabulary is not None:
         yield from _judged_by_ids(tokenizer, family, vocabulary, found, other)
     elif other:
         yield _other_cuts(stored_tokenizer.file, family, other[0], found[other[0]], len(other))
+
+
+def _plain_cuts(family: CutFamily) -> list[list[str]]:
+    """GPT-2's regex alone: what a tokenizer.json made from a GGUF file has, and files of small vocabularies get by with."""
+    cutter = Cutter(None, byte_level(gguf_pretokenizers()[PLAIN].regexes or ()))
+    return [cutter.cuts(_text(cuts)) for cuts in family.cuts]
 
 
 def _judged_by_ids(
@@ -169,7 +179,7 @@ def pieces_cut_apart(
     tokenizer: Tokenizer, stored_tokenizer: StoredTokenizer, cut_family: Recognised | None = None
 ) -> Iterator[Finding]:
     """Of a vocabulary that no table knows, only what it says itself can be judged."""
-    if tokenizer.kind != "byte-level" or (cut_family is not None and cut_family.family.is_from_json):
+    if tokenizer.kind != "byte-level" or (cut_family is not None and cut_family.has_json_cuts):
         return
     cutter = Cutter(None, stored_tokenizer.parts.get("pre_tokenizer"), stored_tokenizer.file)
     yield from unreachable_pieces(
