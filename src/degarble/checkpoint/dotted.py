@@ -5,23 +5,32 @@ from __future__ import annotations
 from typing import Any
 
 
-def holder_of(value: Any, key: str) -> tuple[dict[str, Any], str]:
-    """The object in which the last part of a dotted key stands or would stand, and that part.
+def holder_of(value: Any, key: str) -> tuple[Any, Any]:
+    """The object or list in which the last part of a dotted key stands or would stand, and that part: a name or a place.
 
-    `weight_map.model.norm.weight` leads into `weight_map` and leaves `model.norm.weight`. Raises KeyError where the
-    way there does not exist.
+    `weight_map.model.norm.weight` leads into `weight_map` and leaves `model.norm.weight`; `decoder.decoders.2` leads
+    into the list and leaves 2. Raises KeyError where the way there does not exist.
     """
     rest = key
-    while isinstance(value, dict):
+    while True:
+        if isinstance(value, list):
+            step, _, rest = rest.partition(".")
+            if not (step.isascii() and step.isdecimal() and len(step) < 10 and int(step) < len(value)):
+                raise KeyError(key)
+            if not rest:
+                return value, int(step)
+            value = value[int(step)]
+            continue
+        if not isinstance(value, dict):
+            raise KeyError(key)
         if rest in value:
             return value, rest
-        step = max((name for name in value if rest.startswith(f"{name}.")), key=len, default=None)
-        if step is None or not isinstance(value[step], dict):
+        name = max((name for name in value if rest.startswith(f"{name}.")), key=len, default=None)
+        if name is None or not isinstance(value[name], (dict, list)):
             if "." in rest:
-                break
+                raise KeyError(key)
             return value, rest
-        value, rest = value[step], rest[len(step) + 1 :]
-    raise KeyError(key)
+        value, rest = value[name], rest[len(name) + 1 :]
 
 
 def value_at(value: Any, key: str) -> Any:
@@ -30,6 +39,6 @@ def value_at(value: Any, key: str) -> Any:
         return value
     try:
         holder, name = holder_of(value, key)
+        return holder[name]
     except KeyError:
         return None
-    return holder.get(name)

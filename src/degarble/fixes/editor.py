@@ -42,8 +42,9 @@ class Editor:
     def set_key(self, file: str, key: str, value: Any, what: str = "set") -> None:
         """Give one dotted key of a JSON file a value; nothing is noted if it has it. Raises CannotRepair."""
         holder, name = self._holder(file, key)
-        before = holder.get(name)
-        if name in holder and is_same(before, value):
+        is_there = isinstance(holder, list) or name in holder
+        before = holder[name] if is_there else None
+        if is_there and is_same(before, value):
             return
         self._note(file, key=key, what=what, before=shown(before), after=shown(value))
         holder[name] = value
@@ -51,11 +52,11 @@ class Editor:
     def drop_key(self, file: str, key: str, what: str = "removed") -> None:
         """Remove one dotted key of a JSON file, if it is there."""
         holder, name = self._holder(file, key)
-        if name in holder:
+        if isinstance(holder, list) or name in holder:
             self._note(file, key=key, what=what, before=shown(holder[name]))
             del holder[name]
 
-    def _holder(self, file: str, key: str) -> tuple[dict[str, Any], str]:
+    def _holder(self, file: str, key: str) -> tuple[Any, Any]:
         try:
             return holder_of(self.json(file), key)
         except KeyError:

@@ -11,7 +11,10 @@ from degarble.fixes.reference import Reference
 from degarble.fixes.restore_files import restore_file
 from degarble.fixes.restore_keys import restore_keys
 from degarble.fixes.restore_tensors import restore_kv_scales, restore_layers, restore_tensors
+from degarble.fixes.restore_text import TEXT_FILES, restore_text
 from degarble.registry import rules
+
+TEXT_RULES = ("TOK", "TPL")
 
 WITH_CONFIG = frozenset({"QNT103", "QNT108", "QNT110", "QNT120", "WGT208"})
 """Rules about a module and the config's word on it: one alone does not mend it."""
@@ -66,14 +69,22 @@ def restore_from_reference(job: Job) -> None:
     if job.reference is None:
         raise needs_origin(job)
     places = list(dict.fromkeys(job.places))
+    if job.finding.rule.startswith(TEXT_RULES) and job.evidence.find("gguf") is None:
+        text = [place for place in places if place.file in TEXT_FILES or place.file is None]
+        places = [place for place in places if place not in text]
+        if text or not places:
+            restore_text(job, job.reference, text)
     keys = [place for place in places if is_key(place)]
-    restore_keys(job, job.reference, keys)
+    if not job.edits:
+        restore_keys(job, job.reference, keys)
     if not job.edits:
         _restore_bytes(job, job.reference, [place for place in places if not is_key(place)])
     if not job.edits or job.finding.rule in WITH_CONFIG:
         _restore_tensors_of(job, job.reference, keys)
     if job.finding.rule in WITH_CONFIG and (declaration := job.evidence.find("declaration")) is not None:
         restore_keys(job, job.reference, [Location(file=declaration.file, key=declaration.key)])
+    if not job.edits and job.finding.rule.startswith(TEXT_RULES) and job.evidence.find("gguf") is None:
+        restore_text(job, job.reference, [])
     if not job.edits:
         raise CannotRepair("the reference has the same there")
 

@@ -41,6 +41,7 @@ class FindingRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     severity: str | None = None
     message: str = ""
     fix: str | None = None
+    fix_safe: bool = False
     fold: str | None = None
     places: list[dict[str, str | int | float | bool]]
     measured: dict[str, Any] = {}
@@ -122,6 +123,7 @@ def finding_record(finding: Finding) -> FindingRecord:
         severity=finding.severity.value if finding.severity else None,
         message=finding.message,
         fix=finding.fix.id if finding.fix else None,
+        fix_safe=finding.fix is not None and finding.fix.safe,
         fold=finding.fold,
         places=[dict(place.as_dict()) for place in finding.all_places],  # type: ignore[arg-type]  # none is None
         measured=dict(finding.measured),
@@ -146,7 +148,7 @@ def finding_of(record: FindingRecord) -> Finding:
         name=record.name,
         severity=severity,
         message=record.message,
-        fix=Fix(id=record.fix, safe=False) if record.fix else None,
+        fix=Fix(id=record.fix, safe=record.fix_safe) if record.fix else None,
         fold=record.fold,
         measured=measured,
         bound=record.bound,

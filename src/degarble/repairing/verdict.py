@@ -19,7 +19,7 @@ Place = tuple[object, ...]
 def place_of(place: Location) -> Place:
     """The finest name of a place; its file only where there is nothing finer."""
     finest = place.module or place.tensor or place.key
-    return (finest, place.layer, place.expert, None if finest or place.layer is not None else place.file)
+    return (finest, place.token, place.layer, place.expert, None if finest or place.layer is not None else place.file)
 
 
 def places_of(finding: Finding) -> frozenset[Place]:
