@@ -5,22 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 SAFE_ALONE = frozenset({
-    "act-order-without-groups", "all-zero-points-unpacked", "bits-or-group-contradict", "block-grid-contradicts",
-    "block-size-lost", "config-differs-from-reference", "config-in-sidecar-only", "config-in-utf-16",
-    "config-with-byte-order-mark", "dtype-contradicts", "dtype-spellings-contradict",
+    "act-order-without-groups", "added-token-flags-disagree", "all-zero-points-unpacked",
+    "bits-or-group-contradict", "block-grid-contradicts", "block-size-lost", "byte-fallback-off",
+    "cleanup-changes-text", "cleanup-forced", "config-differs-from-reference", "config-in-sidecar-only",
+    "config-in-utf-16", "config-with-byte-order-mark", "control-token-not-added", "control-token-not-special",
+    "dtype-contradicts", "dtype-spellings-contradict", "eos-id-invalid", "eos-id-quoted",
     "exponent-bytes-as-values-in-one-module", "exponent-bytes-undeclared", "fold-not-inverse",
     "fused-group-partly-listed", "fused-scales-disagree", "fused-scales-disagree-a-little",
-    "fused-scales-disagree-everywhere", "gate-not-compensated", "global-scale-reciprocal",
-    "global-scale-reciprocal-in-one-layer", "global-scale-reciprocal-in-one-module", "group-size-doubled",
-    "group-size-halved", "group-size-halved-with-repeats", "group-size-misdeclared", "group-size-of-a-row",
-    "head-not-skipped", "header-malformed-index", "heads-contradict", "index-names-absent-tensor-elsewhere",
-    "key-lost-against-reference", "method-label-swapped", "module-of-another-layer", "module-scaled",
-    "norm-alone-scaled", "one-module-regrouped", "order-denied", "quantized-module-listed",
-    "rope-theta-differs-from-reference", "router-entry-takes-gate-along", "router-not-compensated",
-    "router-not-skipped", "rows-shifted", "shape-contradicts-config", "shard-missing-outside",
-    "skip-list-read-differently", "static-order-without-groups", "stored-plain-but-declared-quantized",
-    "stored-plain-in-all-layers", "tensor-in-two-shards", "tensor-not-in-index", "tensor-not-in-index-stale",
-    "tie-flag-beside-new-head", "tie-flag-contradicts", "vocabulary-contradicts", "zero-point-shape",
+    "fused-scales-disagree-everywhere", "gate-not-compensated", "gguf-control-typed-normal",
+    "gguf-pretokenizer-wrong", "global-scale-reciprocal", "global-scale-reciprocal-in-one-layer",
+    "global-scale-reciprocal-in-one-module", "group-size-doubled", "group-size-halved",
+    "group-size-halved-with-repeats", "group-size-misdeclared", "group-size-of-a-row", "head-not-skipped",
+    "header-malformed-index", "heads-contradict", "idle-ids-in-decoder", "ignore-merges-lost",
+    "index-names-absent-tensor-elsewhere", "key-lost-against-reference", "listed-ids-shifted",
+    "merges-differ-from-reference", "method-label-swapped", "module-of-another-layer", "module-scaled",
+    "norm-alone-scaled", "normalizer-differs-from-reference", "one-module-regrouped", "order-denied",
+    "pretokenizer-differs-from-reference", "punctuation-joined", "quantized-module-listed", "repeats-collapsed",
+    "role-id-disagrees", "rope-theta-differs-from-reference", "router-entry-takes-gate-along",
+    "router-not-compensated", "router-not-skipped", "rows-shifted", "shape-contradicts-config",
+    "shard-missing-outside", "skip-list-read-differently", "spaces-collapsed", "static-order-without-groups",
+    "stored-plain-but-declared-quantized", "stored-plain-in-all-layers", "stream-decode-lossy",
+    "template-differs-from-reference", "template-writes-other-system-prompt", "tensor-in-two-shards",
+    "tensor-not-in-index", "tensor-not-in-index-stale", "tie-flag-beside-new-head", "tie-flag-contradicts",
+    "tokenizer-differs-from-reference", "truncation-stored", "vocabulary-contradicts", "zero-point-shape",
     "zero-points-of-the-other-version",
 })  # fmt: skip
 """Mended from the files at hand, by steps that leave one answer."""
@@ -34,9 +41,9 @@ JUDGED_ALONE = frozenset({
     "rotary-rows-of-one-layer", "row-pairs-interleaved", "scale-orphaned-beside-plain", "scales-swizzled",
     "scales-swizzled-everywhere", "skip-entry-matches-nothing", "skip-entry-misspelt",
     "skip-pattern-matches-nothing", "stored-plain-with-scales-left", "tensor-unknown",
-    "tensor-unknown-in-all-layers", "zero-point-off-by-one", "zero-point-one-too-low", "zero-points-low-everywhere",
-    "zero-points-misordered", "zero-points-of-a-layer-misordered", "zero-points-of-one-layer", "zero-points-rolled",
-    "zero-points-transposed",
+    "tensor-unknown-in-all-layers", "turn-end-is-not-eos", "turn-end-lost-from-generation-config",
+    "zero-point-off-by-one", "zero-point-one-too-low", "zero-points-low-everywhere", "zero-points-misordered",
+    "zero-points-of-a-layer-misordered", "zero-points-of-one-layer", "zero-points-rolled", "zero-points-transposed",
 })  # fmt: skip
 """Mended from the files at hand, with a judgement."""
 
@@ -86,3 +93,9 @@ NOT_WITH_REFERENCE: Mapping[str, str] = {
     "weights-differ-beyond-format": "all layers of the small model are exchanged, so that none is left to recognise it by",
 }
 """Faults that a reference does not mend, and why."""
+
+LARGE = frozenset({
+    "added-token-flags-disagree", "byte-fallback-off", "gguf-pretokenizer-wrong", "ignore-merges-lost",
+    "listed-ids-shifted",
+})  # fmt: skip
+"""Faults that only checkpoints with large vocabularies can have: seconds each."""

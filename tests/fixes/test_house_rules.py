@@ -22,6 +22,21 @@ ADVICE = {
 }
 """Names that stand for something to do elsewhere: `fix` shows the rule's own advice for them."""
 
+ONLY_FROM_REFERENCE = {
+    "clear-special-flag",
+    "correct-special-token",
+    "mask-padded-ids",
+    "name-neutral-tokenizer-class",
+    "remove-added-token",
+    "restore-token-text",
+    "set-decoder",
+    "set-token-types",
+    "spell-marker-as-token",
+    "strip-what-is-prepended",
+    "write-bos-once",
+}
+"""Changes of text that are not made from the files at hand yet; with a reference, its files are copied."""
+
 
 def named_in_checks() -> set[str]:
     """Ids as they stand in the sources of the checks."""
@@ -34,7 +49,7 @@ def named_in_checks() -> set[str]:
 
 
 def test_every_name_is_a_repair_or_advice() -> None:
-    assert named_in_checks() - set(repairs()) == set(ADVICE)
+    assert named_in_checks() - set(repairs()) == set(ADVICE) | ONLY_FROM_REFERENCE
 
 
 def test_every_repair_is_named() -> None:

@@ -100,6 +100,27 @@ def test_a_module_with_groups_of_its_own_gets_a_rule(golden: str) -> None:
     assert {edit.file for edit in found.steps[0].edits} == {"config.json"}
 
 
+def _one_too_high(workspace: Workspace, modules: dict[str, StoredModule]) -> None:
+    """Zero points of which none stands at the end of the range, one too high."""
+    module = next(m for m in modules.values() if m.name.endswith("down_proj"))
+    zeros = module.zeros()
+    assert zeros is not None
+    write(workspace, module.replace(zeros=np.clip(zeros, 1, 13) + 1))
+
+
+def test_zero_points_that_were_not_cut_off_are_shifted_back_exactly() -> None:
+    """Field by field, and without a judgement."""
+    source = sick("gptqmodel-gptq-asym-actorder-g64", _one_too_high)
+    found = plan(source, Settings())
+    assert [(step.repair, step.is_safe) for step in found.steps] == [("shift-zero-points", True)]
+    assert not found.after.causes
+    before, after = (
+        next(m for m in Evidence(one, Settings()).get("modules").values() if m.name.endswith("down_proj")).zeros()
+        for one in (source, found.workspace.source())
+    )
+    assert (after == before - 1).all()
+
+
 def _trailing(workspace: Workspace, modules: dict[str, StoredModule]) -> None:
     raw = workspace.base.read("model.safetensors")
     workspace.write("SHA256SUMS", f"{hashlib.sha256(raw).hexdigest()}  model.safetensors\n".encode())
@@ -135,7 +156,7 @@ def test_a_bug_in_a_repair_costs_only_that_repair(monkeypatch: pytest.MonkeyPatc
     def broken(job: object) -> None:
         raise ZeroDivisionError("planted by the test")
 
-    monkeypatch.setitem(correct_config_key.SOLVERS, "CFG102", broken)  # type: ignore[arg-type]
+    monkeypatch.setitem(correct_config_key.SOLVERS, "CFG102", broken)
     found = plan(sick("gptqmodel-gptq-sym-g128", lambda work, modules: _two_faults(work, modules)))
     assert not found.steps and any("a bug of ours" in one.reason for one in found.refused)
 

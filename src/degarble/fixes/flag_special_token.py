@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 from degarble.fixes.interface import CannotRepair, repair
@@ -48,7 +49,7 @@ def flag_special_token(job: Job) -> None:
         raise CannotRepair(f"{file} is not written")
 
 
-def _flagged(listed: list[Any], tokens: dict[str, int | None]) -> list[Any]:
+def _flagged(listed: list[Any], tokens: Mapping[str, int | None]) -> list[Any]:
     """All entries, those of the tokens special, new ones in the order of their ids."""
     found = copy.deepcopy(listed)
     known = {entry.get("content"): entry for entry in found if isinstance(entry, dict)}

@@ -11,7 +11,7 @@ from degarble.fixes.reference import Reference
 from degarble.fixes.restore_files import restore_file
 from degarble.fixes.restore_keys import restore_keys
 from degarble.fixes.restore_tensors import restore_kv_scales, restore_layers, restore_tensors
-from degarble.fixes.restore_text import TEXT_FILES, restore_text
+from degarble.fixes.restore_text import TEXT_FILES, mirror, require_same_vocabulary, restore_vocabulary
 from degarble.registry import rules
 
 TEXT_RULES = ("TOK", "TPL")
@@ -33,8 +33,12 @@ KV_RULES = frozenset({"QNT117"})
     "copy-config-key",
     "copy-module",
     "copy-norm",
+    "copy-tokenizer-from-original",
+    "copy-tokenizer-from-reference",
     "export-tensor",
+    "fetch-chat-template",
     "fetch-file",
+    "fetch-tokenizer-files",
     "fold-consumer",
     "one-form-for-all-experts",
     "quantize-again",
@@ -42,6 +46,7 @@ KV_RULES = frozenset({"QNT117"})
     "requantize-experts",
     "requantize-from-reference",
     "requantize-module",
+    "resize-embedding",
     "restore-companion",
     "restore-config",
     "restore-from-reference",
@@ -70,23 +75,31 @@ def restore_from_reference(job: Job) -> None:
         raise needs_origin(job)
     places = list(dict.fromkeys(job.places))
     if job.finding.rule.startswith(TEXT_RULES) and job.evidence.find("gguf") is None:
-        text = [place for place in places if place.file in TEXT_FILES or place.file is None]
-        places = [place for place in places if place not in text]
-        if text or not places:
-            restore_text(job, job.reference, text)
+        _restore_text(job, job.reference, places)
+        return
     keys = [place for place in places if is_key(place)]
-    if not job.edits:
-        restore_keys(job, job.reference, keys)
+    restore_keys(job, job.reference, keys)
     if not job.edits:
         _restore_bytes(job, job.reference, [place for place in places if not is_key(place)])
     if not job.edits or job.finding.rule in WITH_CONFIG:
         _restore_tensors_of(job, job.reference, keys)
     if job.finding.rule in WITH_CONFIG and (declaration := job.evidence.find("declaration")) is not None:
         restore_keys(job, job.reference, [Location(file=declaration.file, key=declaration.key)])
-    if not job.edits and job.finding.rule.startswith(TEXT_RULES) and job.evidence.find("gguf") is None:
-        restore_text(job, job.reference, [])
     if not job.edits:
         raise CannotRepair("the reference has the same there")
+
+
+def _restore_text(job: Job, reference: Reference, places: list[Location]) -> None:
+    """The named files and keys; all text files if those are the reference's; the embedding if its rows are not."""
+    if restore_vocabulary(job, reference):
+        return
+    require_same_vocabulary(job, reference)
+    mirror(job, reference, [place.file for place in places if place.file in TEXT_FILES])
+    restore_keys(job, reference, [place for place in places if is_key(place) and place.file not in TEXT_FILES])
+    if not job.edits:
+        mirror(job, reference, TEXT_FILES)
+    if not job.edits:
+        raise CannotRepair("the reference has the same text files")
 
 
 def _restore_tensors_of(job: Job, reference: Reference, keys: list[Location]) -> None:

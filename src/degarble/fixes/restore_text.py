@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from degarble.finding import Location
+from collections.abc import Iterable
+
 from degarble.fixes.interface import CannotRepair
 from degarble.fixes.job import Job
 from degarble.fixes.reference import Reference, is_equal_tensor
+from degarble.fixes.restore_keys import restore_keys
+from degarble.fixes.restore_tensors import restore_tensors
+from degarble.formats.interface import StoredModule
 
 TEXT_FILES = (
     "tokenizer.json",
@@ -22,39 +26,53 @@ TEXT_FILES = (
 """They belong together: quantising changes none of them."""
 
 
-def restore_text(job: Job, reference: Reference, places: list[Location]) -> None:
-    """Make the named text files what they are in the reference, and all of them if the named ones are.
+ENDS = ("model.embed_tokens", "lm_head")
+"""Modules with one row for each token id."""
 
-    Files that the reference does not have are left out. Raises CannotRepair if its embedding is not this model's.
+
+def mirror(job: Job, reference: Reference, names: Iterable[str | None]) -> None:
+    """Make text files what they are in the reference; those that it does not have are left out."""
+    for name in dict.fromkeys(names):
+        if name in reference.source.files() and name is not None:
+            job.copy_file(name, reference.source, name)
+        elif name in job.workspace.files() and name is not None:
+            job.delete_file(name, "not in the reference")
+
+
+def require_same_vocabulary(job: Job, reference: Reference) -> None:
+    """The embedding's rows are what token ids mean: equal bytes, or, stored in two forms, as many rows.
+
+    Raises CannotRepair if the reference's embedding is not this model's.
     """
-    named = [place.file for place in places if place.file in TEXT_FILES]
-    _require_same_vocabulary(job, reference)
-    for name in dict.fromkeys(named):
-        _mirror(job, reference, name)
-    if not job.edits:
-        for name in TEXT_FILES:
-            _mirror(job, reference, name)
+    mine, theirs = _embeddings(job, reference)
+    one, other = mine.payload, theirs.payload
+    is_stored_alike = (one.dtype, one.shape) == (other.dtype, other.shape) if one and other else False
+    if is_stored_alike and one and other:
+        if not is_equal_tensor(job.evidence.get("source"), one, reference.source, other):
+            raise CannotRepair("the reference's embedding is another model's")
+    elif _rows(mine) != _rows(theirs):
+        raise CannotRepair(f"the reference's embedding has {_rows(theirs)} rows, this one {_rows(mine)}")
 
 
-def _mirror(job: Job, reference: Reference, name: str | None) -> None:
-    if name is None:
-        return
-    if name in reference.source.files():
-        job.copy_file(name, reference.source, name)
-    elif name in job.workspace.files():
-        job.delete_file(name, "not in the reference")
+def restore_vocabulary(job: Job, reference: Reference) -> bool:
+    """Bring lost rows of embedding and head back, with the size in the config; False where none are lost."""
+    mine, theirs = _embeddings(job, reference)
+    if _rows(mine) == _rows(theirs) or mine.form.format != theirs.form.format:
+        return False
+    places = [found.place() for end in ENDS if (found := job.modules.by_canonical.get(end)) is not None]
+    restore_tensors(job, reference, places)
+    config = job.evidence.find("model_config")
+    if config is not None:
+        restore_keys(job, reference, [config.place("vocab_size")])
+    return bool(job.edits)
 
 
-def _require_same_vocabulary(job: Job, reference: Reference) -> None:
-    """The embedding's rows are what token ids mean: equal bytes, or, stored in two forms, as many rows."""
-    mine, theirs = (modules.by_canonical.get("model.embed_tokens") for modules in (job.modules, reference.modules))
+def _embeddings(job: Job, reference: Reference) -> tuple[StoredModule, StoredModule]:
+    mine, theirs = (modules.by_canonical.get(ENDS[0]) for modules in (job.modules, reference.modules))
     if mine is None or theirs is None or mine.payload is None or theirs.payload is None:
         raise CannotRepair("without an embedding, the reference cannot be recognised as the same model")
-    one, other = mine.payload, theirs.payload
-    source = job.evidence.get("source")
-    is_stored_alike = (one.dtype, one.shape) == (other.dtype, other.shape)
-    if is_stored_alike and not is_equal_tensor(source, one, reference.source, other):
-        raise CannotRepair("the reference's embedding is another model's")
-    rows, wanted = mine.form.shape, theirs.form.shape
-    if not is_stored_alike and (rows is None or wanted is None or rows[0] != wanted[0]):
-        raise CannotRepair(f"the reference's embedding is {list(wanted or ())}, this one is {list(rows or ())}")
+    return mine, theirs
+
+
+def _rows(module: StoredModule) -> int | None:
+    return module.form.shape[0] if module.form.shape else None
