@@ -7,7 +7,7 @@ WORK := .work
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= auto
 
-.PHONY: setup demo test test-text test-core test-checks test-formats test-faults-container test-faults-config test-faults-quantization test-faults-text test-values-scales test-values-codes test-values-layers test-hostile test-real test-real-plain test-real-integer test-real-float test-real-text test-slow lint format docs docs-check bench clean
+.PHONY: setup demo test test-text test-core test-checks test-formats test-faults-container test-faults-config test-faults-quantization test-faults-text test-values-scales test-values-codes test-values-layers test-fixes test-hostile test-real test-real-plain test-real-integer test-real-float test-real-text test-slow lint format docs docs-check bench clean
 
 setup: $(READY)
 
@@ -25,11 +25,12 @@ FAST := -n $(JOBS) -m "not real and not slow"
 CONTENT_RULES := WGT or NUM or content
 
 test: test-core test-checks test-formats test-text test-faults-container test-faults-config test-faults-quantization test-faults-text \
-	test-values-scales test-values-codes test-values-layers test-hostile
+	test-values-scales test-values-codes test-values-layers test-fixes test-hostile
 
 test-core: $(READY)
 	$(PYTEST) $(FAST) tests --ignore=tests/formats --ignore=tests/checks --ignore=tests/hostile \
-		--ignore=tests/test_every_check.py --ignore=tests/real --ignore=tests/tokenizer --ignore=tests/test_text_checks.py
+		--ignore=tests/test_every_check.py --ignore=tests/real --ignore=tests/tokenizer \
+		--ignore=tests/test_text_checks.py --ignore=tests/fixes --ignore=tests/repairing
 
 test-text: $(READY)
 	$(PYTEST) $(FAST) tests/tokenizer tests/checks/text tests/checks/template
@@ -61,6 +62,10 @@ test-values-codes: $(READY)
 
 test-values-layers: $(READY)
 	$(PYTEST) $(FAST) tests/test_every_check.py -k "WGT22 or NUM or (content and not WGT)"
+
+# Faults, repaired; `make test-slow` has those that are left out here.
+test-fixes: $(READY)
+	$(PYTEST) $(FAST) tests/fixes tests/repairing
 
 test-hostile: $(READY)
 	$(PYTEST) $(FAST) tests/hostile

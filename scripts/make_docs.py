@@ -17,6 +17,7 @@ COMMANDS = (
     "report",
     "stamp",
     "explain",
+    "fix",
     "rules",
     "schema",
     "settings",
@@ -43,6 +44,20 @@ def rule_pages() -> dict[Path, str]:
     return written
 
 
+def repair_pages() -> dict[Path, str]:
+    """All repairs on one page, those that share a function together."""
+    from degarble.fixes.interface import repairs
+
+    by_page: dict[str, list[str]] = {}
+    for one in repairs().values():
+        by_page.setdefault(one.page, []).append(one.id)
+    parts = [NOTICE.replace("check's", "repair's") + "# Repairs\n\nWhat `degarble fix` can do, by the names in reports.\n"]
+    for page, ids in by_page.items():
+        text = page.replace("\n## ", "\n### ")
+        parts.append(f"## {', '.join(ids)}\n\n{text}\n")
+    return {DOCS / "repairs.md": "\n".join(parts)}
+
+
 def command_help() -> dict[Path, str]:
     """`--help` of every command, as a terminal without colour shows it."""
     environment = os.environ | {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb", "_TYPER_FORCE_DISABLE_TERMINAL": "1"}
@@ -57,7 +72,7 @@ def command_help() -> dict[Path, str]:
 
 def main() -> int:
     """Write, or compare."""
-    wanted = rule_pages() | command_help()
+    wanted = rule_pages() | repair_pages() | command_help()
     if "--check" not in sys.argv:
         for path, text in wanted.items():
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,10 +8,13 @@ if TYPE_CHECKING:
     from degarble.api import check
     from degarble.errors import DegarbleError, TargetError, UsageError
     from degarble.finding import Confidence, Finding, Location, Role, Severity
+    from degarble.repairing.fix import fix, undo
     from degarble.report.interface import Report, Status
 
 _HOMES = {
     "check": "degarble.api",
+    "fix": "degarble.repairing.fix",
+    "undo": "degarble.repairing.fix",
     "Report": "degarble.report.interface",
     "Status": "degarble.report.interface",
     "DegarbleError": "degarble.errors",
@@ -47,4 +50,6 @@ __all__ = [
     "UsageError",
     "__version__",
     "check",
+    "fix",
+    "undo",
 ]

@@ -52,7 +52,7 @@ def check(
     if sample and exhaustive:
         raise UsageError("--sample and --exhaustive exclude each other")
     settings = replace(
-        _settings(level or default, engine, tensor_parallel, expert_parallel, dtype, known_issues),
+        settings_from(level or default, engine, tensor_parallel, expert_parallel, dtype, known_issues),
         sample=sample,
         exhaustive=exhaustive,
         cache=cache,
@@ -84,6 +84,18 @@ def check_source(
 ) -> Report:
     """Check an opened source; what `check`, the tests and `fix` share."""
     evidence = Evidence(source, settings or Settings(), reference)
+    return check_evidence(evidence, chosen, profile=profile, policy=policy)
+
+
+def check_evidence(
+    evidence: Evidence,
+    chosen: Sequence[str] | None = None,
+    *,
+    profile: bool = False,
+    policy: Policy = NO_POLICY,
+) -> Report:
+    """Check what is read already, or will be: the caller may go on to use the evidence."""
+    source: Source = evidence.get("source")
     table = rules()
     selected = [table[rule] for rule in (table if chosen is None else chosen)]
     try:
@@ -124,9 +136,10 @@ def stored_formats(evidence: Evidence) -> tuple[str, ...]:
     return tuple(labels)
 
 
-def _settings(
+def settings_from(
     level: str, engine: str | None, tp: int | None, ep: int | None, dtype: str | None, known_issues: str | None
 ) -> Settings:
+    """What a user narrowed the question to. Raises UsageError for a level or degree that does not exist."""
     if level not in ("header", "content"):
         raise UsageError(f"--level {level!r}: header or content")
     name, _, version = (engine or "").partition("@")

@@ -1,4 +1,4 @@
-"""The two-minute demonstration: a healthy checkpoint, one planted fault, and its name."""
+"""The two-minute demonstration: a healthy checkpoint, one planted fault, its name, its repair, and the proof."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from degarble.checkpoint.workspace import Workspace
 from degarble.evidence import Evidence, Settings
 from degarble.finding import Location
 from degarble.injection import find_fault, plant
+from degarble.repairing.plan import Plan, Planner
 from degarble.report.interface import Report
 from degarble.target import open_target
 
@@ -27,6 +28,8 @@ class Demonstration:
     place: Location
     before: Report
     after: Report
+    plan: Plan
+    """The repair, with the healthy checkpoint as reference; `plan.after` is the proof."""
 
     @property
     def is_named(self) -> bool:
@@ -35,7 +38,7 @@ class Demonstration:
 
 
 def demonstrate(model: str | None = None, fault: str = DEFAULT_FAULT, seed: int = 0) -> Demonstration:
-    """Check a healthy model, plant a fault in a view of it, check again. Nothing is written to disk."""
+    """Check a healthy model, plant a fault in a view of it, check, repair, check again. Nothing is written to disk."""
     if model is not None:
         return _demonstrate(open_target(model), fault, seed)
     with as_file(files("degarble.data") / "demo") as folder:
@@ -47,7 +50,13 @@ def _demonstrate(source: Source, fault: str, seed: int) -> Demonstration:
     workspace = Workspace(source)
     before = check_source(source)
     place = plant(chosen, workspace, Evidence(source, Settings()), seed)
-    after = check_source(workspace.source())
+    sick = workspace.source()
     return Demonstration(
-        source=source, fault=chosen.name, summary=chosen.summary, place=place, before=before, after=after
+        source=source,
+        fault=chosen.name,
+        summary=chosen.summary,
+        place=place,
+        before=before,
+        after=check_source(sick),
+        plan=Planner(sick, Settings(), reference=source).plan(),
     )

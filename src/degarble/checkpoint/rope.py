@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from degarble.checkpoint.interface import Source
 from degarble.errors import TargetError
@@ -17,12 +18,14 @@ CHUNK_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Bytes [start, start + length) of a file of the base source, or literal bytes."""
+    """Bytes [start, start + length) of a file of the base source (or of `origin`), or literal bytes."""
 
     length: int
     data: bytes | None = None
     file: str = ""
     start: int = 0
+    origin: Source | None = None
+    """The source that `file` belongs to, where it is not the base: a reference, or a spill file."""
 
 
 def literal(data: bytes) -> Segment:
@@ -64,10 +67,37 @@ class RopeSource(Source):
                 break
         return b"".join(parts)
 
+    def locate(self, name: str, start: int, length: int) -> tuple[Path, int] | None:
+        """The local file and offset of a range that lies in one piece on disk; None for any other."""
+        cursor = 0
+        for segment in self.ropes[name]:
+            if cursor <= start and start + length <= cursor + segment.length:
+                return self._on_disk(segment, start - cursor, length)
+            cursor += segment.length
+        return None
+
+    def _on_disk(self, segment: Segment, low: int, length: int) -> tuple[Path, int] | None:
+        origin, start = segment.origin or self.base, segment.start + low
+        if segment.data is not None:
+            return None
+        if isinstance(origin, RopeSource):
+            return origin.locate(segment.file, start, length)
+        local_path = getattr(origin, "local_path", None)
+        return None if local_path is None else (local_path(segment.file), start)
+
     def _part(self, segment: Segment, low: int, high: int) -> bytes:
         if segment.data is not None:
             return segment.data[low:high]
-        return self.base.read(segment.file, segment.start + low, high - low)
+        return (segment.origin or self.base).read(segment.file, segment.start + low, high - low)
+
+    def refused(self) -> Mapping[str, str]:
+        """See Source."""
+        return self.base.refused()
+
+    def digests(self) -> Mapping[str, str]:
+        """Of files that are as they were."""
+        known = self.base.digests()
+        return {name: digest for name, digest in known.items() if name in self.ropes and self.is_unchanged(name)}
 
     def chunks(self, name: str) -> Iterator[bytes]:
         """A file's bytes in pieces, for writing it out with bounded memory."""
@@ -89,6 +119,6 @@ def cut(rope: Sequence[Segment], start: int, end: int) -> list[Segment]:
         low, high = max(start - cursor, 0), min(end - cursor, segment.length)
         if low < high:
             data = None if segment.data is None else segment.data[low:high]
-            found.append(Segment(high - low, data, segment.file, segment.start + low))
+            found.append(Segment(high - low, data, segment.file, segment.start + low, segment.origin))
         cursor += segment.length
     return found

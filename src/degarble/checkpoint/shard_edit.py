@@ -57,7 +57,11 @@ class ShardEdit(ABC):
 
     def set(self, tensor: str, dtype: str, shape: Sequence[int], data: bytes) -> None:
         """Add or replace a tensor."""
-        self.tensors[tensor] = Slot(dtype, tuple(shape), (literal(data),))
+        self.put(tensor, dtype, shape, (literal(data),))
+
+    def put(self, tensor: str, dtype: str, shape: Sequence[int], segments: Sequence[Segment]) -> None:
+        """Add or replace a tensor by bytes that may lie elsewhere."""
+        self.tensors[tensor] = Slot(dtype, tuple(shape), tuple(segments))
         self.changed = True
 
     def relabel(self, tensor: str, *, dtype: str | None = None, shape: Sequence[int] | None = None) -> None:

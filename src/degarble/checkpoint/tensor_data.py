@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -52,7 +53,7 @@ class TensorReader:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._maps: dict[str, mmap.mmap] = {}
+        self._maps: dict[Path, mmap.mmap] = {}
         self._handed = 0
 
     def raw(self, info: TensorInfo) -> Array:
@@ -71,18 +72,27 @@ class TensorReader:
         return self.raw(info).view(dtype).reshape(info.shape)
 
     def _bytes(self, info: TensorInfo) -> Array:
-        path = getattr(self._source, "local_path", None)
-        if path is None:
+        found = self._locate(info) if info.nbytes else None
+        if found is None:
             return np.frombuffer(self._source.read(info.file, info.start, info.nbytes), np.uint8)
-        if info.file not in self._maps:
-            if self._source.files()[info.file] == 0:
-                return np.empty(0, np.uint8)
-            with open(path(info.file), "rb") as stream:
-                self._maps[info.file] = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        path, start = found
+        if path not in self._maps:
+            with open(path, "rb") as stream:
+                self._maps[path] = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         self._handed += info.nbytes
         if self._handed > MAX_RESIDENT_BYTES:
             self._give_back()
-        return np.frombuffer(self._maps[info.file], np.uint8)[info.start : info.end]
+        return np.frombuffer(self._maps[path], np.uint8)[start : start + info.nbytes]
+
+    def _locate(self, info: TensorInfo) -> tuple[Path, int] | None:
+        """Where the bytes lie in one piece in a local file that is not empty."""
+        if hasattr(self._source, "locate"):
+            found: tuple[Path, int] | None = self._source.locate(info.file, info.start, info.nbytes)
+            return found
+        path = getattr(self._source, "local_path", None)
+        if path is None or self._source.files()[info.file] == 0:
+            return None
+        return path(info.file), info.start
 
     def _give_back(self) -> None:
         self._handed = 0

@@ -1,8 +1,8 @@
 """An editable view of a checkpoint: what faults plant in and fixes repair in. The original is never touched.
 
 Edits are kept as ropes (see rope.py), so a 100 GB checkpoint costs nothing until it is saved. `source()` gives the
-edited checkpoint to a check without touching the disk; `save()` writes it to a new folder, hard-linking what did not
-change, and renames it into place at the end.
+edited checkpoint to a check without touching the disk; `save()` writes it to a new folder, hard-linking weights that did
+not change, and renames it into place at the end.
 """
 
 from __future__ import annotations
@@ -10,27 +10,34 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from degarble.checkpoint.folder import LocalFolder
+from degarble.checkpoint.folder import WEIGHT_SUFFIXES
 from degarble.checkpoint.index import MODEL_INDEX
 from degarble.checkpoint.interface import Source
 from degarble.checkpoint.json_file import parse_json
 from degarble.checkpoint.rope import RopeSource, Segment, cut, literal
 from degarble.checkpoint.shard_edit import GgufEdit, SafetensorsEdit, ShardEdit
+from degarble.checkpoint.spill import SpillFile
 from degarble.checkpoint.tensor_data import DTYPES, Array
 from degarble.errors import UsageError
 
+LINKED_BYTES = 1 << 20
+
+Ropes = Mapping[str, tuple[Segment, ...]]
+
 
 class Workspace:
-    """One checkpoint with edits."""
+    """One checkpoint with edits. With a `spill` file, new tensors are kept there instead of in memory."""
 
-    def __init__(self, base: Source) -> None:
+    def __init__(self, base: Source, spill: SpillFile | None = None) -> None:
         self.base = base
+        self._spill = spill
         self._ropes: dict[str, tuple[Segment, ...]] = {
             name: (Segment(size, None, name, 0),) for name, size in base.files().items()
         }
@@ -40,6 +47,17 @@ class Workspace:
     def files(self) -> list[str]:
         """Names of all files."""
         return sorted(self._ropes)
+
+    def snapshot(self) -> Ropes:
+        """The state of all files, for `restore`."""
+        self._flush()
+        return dict(self._ropes)
+
+    def restore(self, state: Ropes) -> None:
+        """Back to a snapshot; edits made since are forgotten."""
+        self._json.clear()
+        self._shards.clear()
+        self._ropes = dict(state)
 
     def delete(self, name: str) -> None:
         """Remove a file."""
@@ -51,6 +69,11 @@ class Workspace:
         self._flush()
         self._ropes[name] = (literal(data),)
 
+    def write_segments(self, name: str, segments: Sequence[Segment]) -> None:
+        """Create or replace a file by bytes that lie elsewhere."""
+        self._flush()
+        self._ropes[name] = tuple(segments)
+
     def rename_file(self, old: str, new: str) -> None:
         """Give a file another name."""
         self._flush()
@@ -58,15 +81,7 @@ class Workspace:
 
     def truncate(self, name: str, size: int) -> None:
         """Cut a file to `size` bytes."""
-        kept: list[Segment] = []
-        for segment in self._rope(name):
-            if size <= 0:
-                break
-            length = min(segment.length, size)
-            data = None if segment.data is None else segment.data[:length]
-            kept.append(Segment(length, data, segment.file, segment.start))
-            size -= length
-        self._ropes[name] = tuple(kept)
+        self._ropes[name] = tuple(cut(self._rope(name), 0, size))
 
     def append(self, name: str, data: bytes) -> None:
         """Add bytes at the end of a file."""
@@ -115,13 +130,22 @@ class Workspace:
 
     def set(self, tensor: str, array: Array) -> None:
         """Replace a tensor's values; dtype and shape may change."""
-        self.holder(tensor).set(tensor, dtype_name(array), array.shape, np.ascontiguousarray(array).tobytes())
+        self.holder(tensor).put(tensor, dtype_name(array), array.shape, (self.keep(array),))
 
     def add(self, shard: str, tensor: str, array: Array) -> None:
         """Add a tensor to a shard and to the index."""
-        self.shard(shard).set(tensor, dtype_name(array), array.shape, np.ascontiguousarray(array).tobytes())
+        self.put(shard, tensor, dtype_name(array), array.shape, (self.keep(array),))
+
+    def put(self, shard: str, tensor: str, dtype: str, shape: Sequence[int], segments: Sequence[Segment]) -> None:
+        """Add or replace a tensor, in the index too, by bytes that may lie elsewhere."""
+        self.shard(shard).put(tensor, dtype, shape, segments)
         if MODEL_INDEX in self._ropes:
             self.json(MODEL_INDEX)["weight_map"][tensor] = shard
+
+    def keep(self, array: Array) -> Segment:
+        """An array's bytes as a segment, out of memory where there is a spill file."""
+        data = np.ascontiguousarray(array).tobytes()
+        return literal(data) if self._spill is None else self._spill.keep(data)
 
     def _index_pop(self, tensor: str) -> str | None:
         if MODEL_INDEX not in self._ropes:
@@ -134,17 +158,25 @@ class Workspace:
         self._flush()
         return RopeSource(self.base, self._ropes)
 
-    def save(self, out: str | os.PathLike[str]) -> None:
-        """Write a new folder; nothing of that name may exist. Atomic: it appears complete or not at all."""
+    def save(self, out: str | os.PathLike[str], finish: Callable[[Path], None] | None = None) -> None:
+        """Write a new folder; nothing of that name may exist. Atomic: it appears complete or not at all.
+
+        `finish` may add files to the still hidden folder, and refuse it by raising.
+        """
         target = Path(out)
-        if target.exists():
+        if os.path.lexists(target):
             raise UsageError(f"{target}: already exists; give a new folder")
-        target.parent.mkdir(parents=True, exist_ok=True)
         source = self.source()
+        for name in source.ropes:
+            if not stays_inside(target, name):
+                raise UsageError(f"{name[:200]!r} leads out of the new folder: not written")
+        target.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
         try:
             for name in source.ropes:
                 self._save_file(source, name, partial / name)
+            if finish is not None:
+                finish(partial)
             os.chmod(partial, 0o755)
             partial.rename(target)
         except BaseException:
@@ -153,9 +185,10 @@ class Workspace:
 
     def _save_file(self, source: RopeSource, name: str, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_unchanged(name) and isinstance(self.base, LocalFolder):
+        local_path = getattr(self.base, "local_path", None)
+        if local_path is not None and source.is_unchanged(name) and is_linked(name, source.files()[name]):
             try:
-                os.link(self.base.local_path(name).resolve(), path)
+                os.link(local_path(name).resolve(), path)
                 return
             except OSError:
                 pass  # another file system: copy
@@ -170,12 +203,29 @@ class Workspace:
     def _flush(self) -> None:
         """Turn pending edits of JSON files and shards into ropes."""
         for name, value in self._json.items():
-            self._ropes[name] = (literal(msgspec.json.format(msgspec.json.encode(value), indent=2)),)
+            if name not in self._ropes or not self._is_equal(name, value):
+                self._ropes[name] = (literal(msgspec.json.format(msgspec.json.encode(value), indent=2)),)
         for name, shard in self._shards.items():
             if shard.changed:
                 self._ropes[name] = shard.rope()
         self._json.clear()
         self._shards.clear()
+
+    def _is_equal(self, name: str, value: Any) -> bool:
+        """Whether a JSON file was only looked at: then its bytes stay."""
+        written = RopeSource(self.base, self._ropes).read(name)
+        return msgspec.json.encode(parse_json(written, name)) == msgspec.json.encode(value)
+
+
+def is_linked(name: str, size: int) -> bool:
+    """Whether an unchanged file becomes a hard link. Small ones are copied, so that editing one leaves the other."""
+    return name.endswith(WEIGHT_SUFFIXES) or size >= LINKED_BYTES
+
+
+def stays_inside(folder: Path, name: str) -> bool:
+    """Whether a file of that name, which may come from a stranger, would be written below the folder."""
+    path = os.path.normpath(folder / name)
+    return "\0" not in name and path.startswith(os.path.normpath(folder) + os.sep)
 
 
 def dtype_name(array: Array) -> str:

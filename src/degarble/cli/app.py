@@ -14,6 +14,7 @@ from degarble.cli import (
     check,
     demo,
     explain,
+    fix,
     help,
     inject,
     report,
@@ -39,6 +40,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     check,
+    fix,
     report,
     stamp,
     explain,

@@ -19,8 +19,10 @@ def demo(
     seed: Annotated[int, typer.Option(help="Chooses the place.")] = 0,
     format: Annotated[str, typer.Option("--format", help="text, or json for the report after planting.")] = "text",
 ) -> int:
-    """A healthy model, a planted fault, a named cause. Nothing is written to disk."""
+    """A healthy model, a planted fault, a named cause, a repair and its proof. Nothing is written to disk."""
     from degarble.demo import demonstrate
+    from degarble.repairing.fix import Outcome
+    from degarble.repairing.text import render as render_plan
     from degarble.report.text import render
 
     shown = demonstrate(model, fault, seed)
@@ -35,6 +37,9 @@ def demo(
     say(render(shown.before, colour=colour))
     say(f"\n2. One fault is planted ({shown.fault}): {shown.summary}\n   at {shown.place.name()}\n\n")
     say("3. What degarble says:\n\n" + render(shown.after, colour=colour))
+    say("\n4. What degarble fix does about it, with the healthy copy as reference:\n\n")
+    say(render_plan(Outcome(plan=shown.plan, out=None)))
+    say("\n5. The repaired copy:\n\n" + render(shown.plan.after, colour=colour))
     say(
         "\n"
         + ("The planted fault is the first cause.\n" if shown.is_named else "The planted fault was NOT named first.\n")

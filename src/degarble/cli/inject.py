@@ -22,7 +22,7 @@ def inject(
     seed: Annotated[int, typer.Option(help="Chooses among the places where it could be planted.")] = 0,
     list_faults: Annotated[bool, typer.Option("--list", help="List all faults.")] = False,
 ) -> int:
-    """Write a copy of TARGET with exactly one planted fault; unchanged files are hard links."""
+    """Write a copy of TARGET with exactly one planted fault; unchanged weights are hard links."""
     from degarble import injection
     from degarble.faults.interface import faults
 

@@ -18,6 +18,8 @@ from degarble.registry import check
 
 MAX_RETRY_BYTES = 1 << 20
 CORRECT_KEY = Fix(id="correct-config-key", safe=False)
+RESTORE = Fix(id="restore-config", safe=False)
+REENCODE = Fix(id="reencode-config", safe=True)
 
 TYPES: Mapping[str, tuple[str, type | tuple[type, ...]]] = {
     "model_type": ("a string", str),
@@ -63,7 +65,7 @@ def config_unreadable(json_files: Mapping[str, JsonFile], source: Source) -> Ite
 
     ## How to repair it
     Take the file from the source model and put the `quantization_config` of the broken one into it. Not safe
-    unattended: the folder does not hold what was lost.
+    unattended: the folder does not hold what was lost. A file in another encoding is written anew in UTF-8, which is.
 
     ## References
     RFC 8259, section 8.1 (encoding)
@@ -130,11 +132,13 @@ def _broken(problem: MalformedFile, name: str, source: Source) -> Finding:
     except TargetError:
         raw = b""
     severity, why = None, f"expected {problem.expected}, found {problem.found}"
+    is_marked = raw[:3] == b"\xef\xbb\xbf" or raw[:2] in (b"\xff\xfe", b"\xfe\xff")
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
         why = "it is UTF-16; JSON files are UTF-8"
-    elif raw[:3] != b"\xef\xbb\xbf" and _is_python_json(raw):
+    elif not is_marked and _is_python_json(raw):
         severity, why = Severity.WARNING, "it holds NaN or Infinity, which Python reads and strict parsers refuse"
-    return _finding(Location(file=name), f"{name} is no JSON: {why}", problem.expected, severity)
+    fix = REENCODE if is_marked else RESTORE
+    return _finding(Location(file=name), f"{name} is no JSON: {why}", problem.expected, severity, fix)
 
 
 def _is_python_json(raw: bytes) -> bool:
@@ -194,12 +198,14 @@ def _shown(value: object) -> str:
     return repr(value)[:80]
 
 
-def _finding(place: Location, message: str, expected: str, severity: Severity | None = None) -> Finding:
+def _finding(
+    place: Location, message: str, expected: str, severity: Severity | None = None, fix: Fix | None = None
+) -> Finding:
     return Finding(
         location=place,
         message=message,
         severity=severity,
         confidence=Confidence.PROVEN,
         bound={"expected": expected},
-        fix=Fix(id="restore-config", safe=False),
+        fix=fix or RESTORE,
     )

@@ -15,6 +15,7 @@ from degarble.formats.gguf_types import GGML_TYPES
 from degarble.registry import check
 
 FETCH = Fix(id="fetch-file", safe=False)
+CUT = Fix(id="cut-trailing-bytes", safe=False)
 BYTE = re.compile(r"byte (\d{1,18})\Z")
 
 
@@ -48,7 +49,8 @@ def header_malformed(shards: Mapping[str, Shard], index: ShardIndex | None = Non
 
     ## How to repair it
     Fetch or write the file again. Headers are not rewritten by guess, so there is no safe automatic repair. A broken
-    index alone can be regenerated from the headers.
+    index alone can be regenerated from the headers. Bytes after the last tensor can be cut off; only a digest tells
+    whether that makes the file right.
 
     ## References
     EricTan7/VeritasPP#2, the README of huggingface/safetensors, docs/gguf.md of ggml-org/ggml
@@ -87,7 +89,7 @@ def _finding(
         severity=severity,
         confidence=confidence,
         fold=problem.file,
-        fix=FETCH,
+        fix=CUT if problem.expected == "the end of the file" else FETCH,
     )
 
 

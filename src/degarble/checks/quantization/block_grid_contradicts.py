@@ -10,7 +10,7 @@ from degarble.finding import Finding, Fix
 from degarble.registry import check
 
 CORRECT_CONFIG = Fix(id="correct-quantization-config", safe=True)
-FETCH_SCALES = Fix(id="fetch-tensor", safe=False)
+RESHAPE_GRID = Fix(id="reshape-grid", safe=False)
 
 
 @check("QNT105", symptom_of=("CKP101", "CKP105"))
@@ -39,12 +39,12 @@ def block_grid_contradicts(disputes: Sequence[Dispute]) -> Iterator[Finding]:
 
     ## How to repair it
     If the config is outvoted, write the block size that the grids prove; safe unattended. If single grids deviate they
-    were cut, flattened or transposed on the way: fetch these tensors again. That needs the origin, so it is not done
-    unattended.
+    were cut, flattened or transposed on the way: a transposed or flattened one can be brought back into shape, which
+    takes the shape for the whole story and is not done unattended; a cut one has to be fetched.
 
     ## References
     vllm-project/vllm-gaudi#1220, deepseek-ai/DeepSeek-V3#2
     """
     for dispute in disputes:
         if dispute.about == "block_grid":
-            yield from findings(dispute, "the grid of scales", CORRECT_CONFIG, FETCH_SCALES)
+            yield from findings(dispute, "the grid of scales", CORRECT_CONFIG, RESHAPE_GRID)

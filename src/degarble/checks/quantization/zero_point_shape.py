@@ -14,7 +14,7 @@ from degarble.registry import check
 REPACK = Fix(id="repack-zero-points", safe=True)
 """Shapes tell which packing is there; the values stay."""
 
-FETCH = Fix(id="fetch-tensor", safe=False)
+TRANSPOSE = Fix(id="repack-zero-points", safe=False)
 
 
 @check("QNT116", symptom_of=("CKP101", "CKP105", "QNT101", "QNT104", "QNT105"))
@@ -43,7 +43,8 @@ def zero_point_shape(disputes: Sequence[Dispute]) -> Iterator[Finding]:
 
     ## How to repair it
     Pack the stored zero points along the output axis. Safe unattended where they are merely unpacked, since every value
-    stays what it is; a cut or transposed tensor has to be fetched again.
+    stays what it is. A transposed tensor can be turned back, which takes its shape for the whole story; a cut one has to
+    be fetched again.
 
     ## References
     vllm-project/vllm#17862
@@ -51,7 +52,7 @@ def zero_point_shape(disputes: Sequence[Dispute]) -> Iterator[Finding]:
     for dispute in disputes:
         if dispute.about == "zero_point":
             tensors = replace(dispute, is_config=False)
-            fix = REPACK if _is_unpacked(dispute.members[0]) else FETCH
+            fix = REPACK if _is_unpacked(dispute.members[0]) else TRANSPOSE
             yield from findings(tensors, "zero points", fix, fix)
 
 

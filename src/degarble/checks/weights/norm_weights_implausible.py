@@ -24,6 +24,7 @@ HEAD_NORMS = ("q_norm", "k_norm", "q_a_layernorm", "kv_a_layernorm", "q_layernor
 """Norms inside attention jump from layer to layer in healthy models: no peers."""
 EXPLAINED_BY = ("WGT203", *DAMAGED_FILE)
 RESTORE = Fix(id="restore-module", safe=False)
+ADD_ONE = Fix(id="add-one-to-norm", safe=False)
 
 
 @check("WGT217", level=Level.CONTENT, confidence=Confidence.LIKELY, symptom_of=EXPLAINED_BY)
@@ -132,7 +133,7 @@ def _finding(
         measured={key: round(value, 4) for key, value in measured.items()},
         bound=dict(bound),
         fold=fold,
-        fix=RESTORE if severity is not Severity.INFO else None,
+        fix=None if severity is Severity.INFO else ADD_ONE if fold == "negative" else RESTORE,
     )
 
 

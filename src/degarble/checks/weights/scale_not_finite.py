@@ -92,7 +92,7 @@ def _finding(module: StoredModule, role: str, info: TensorInfo, count: int, firs
         measured={"nonfinite": count, "row": row, "col": col, **({"byte": NAN} if info.dtype == "U8" else {})},
         bound={"nonfinite_max": 0},
         fold=role,
-        fix=Fix(id="requantize-module", safe=False),
+        fix=Fix(id="finite-zero-blocks", safe=False),
     )
 
 

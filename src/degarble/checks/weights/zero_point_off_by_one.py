@@ -78,8 +78,8 @@ def zero_point_off_by_one(
 
     ## How to repair it
     A wrong label: write the other `checkpoint_format`; safe unattended, since the data decides, but the engine must
-    know that format. Stored zero points that are off: add or subtract one in every field, which is safe only if no zero
-    point stands at an end of the range; so it is not done unattended.
+    know that format. Stored zero points that are off: add or subtract one in every field. That is exact, and then done
+    unattended, if no zero point stands at the end of the range towards which they were shifted.
 
     ## References
     vllm-project/vllm#38966, vllm-project/vllm#26092, vllm-project/vllm#26343, ModelCloud/GPTQModel#2350

@@ -1,0 +1,1 @@
+"""Repairs: what undoes a fault, one file each. `degarble.repairing` decides which of them run."""
