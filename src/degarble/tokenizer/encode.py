@@ -37,9 +37,9 @@ class Encoder:
         """
         ids: list[int] = []
         done = 0
-        while (found := next(self._specials.find(text, len(text), done), None)) is not None:
-            ids += self._plain(text[done : found[0] + 1])
-            done = found[0] + 1
+        while (found := self._specials.find(text, done)) >= 0:
+            ids += self._plain(text[done : found + 1])
+            done = found + 1
         return ids + self._plain(text[done:])
 
     def _plain(self, text: str) -> list[int]:
