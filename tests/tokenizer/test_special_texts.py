@@ -26,6 +26,7 @@ def test_finder(tokens: set[str], text: str, before: int) -> None:
     expected = found_slowly(text, tokens)
     assert finder.is_in(text) == bool(expected)
     assert finder.find(text) == (expected[0][0] if expected else -1)
+    assert list(finder.find_all(text)) == [(at, at + len(token)) for at, token in expected]
     expected = [(at, token) for at, token in expected if at < before]
     pieces, ends = finder.split(text, before)
     assert list(zip(ends[:-1:2].tolist(), pieces[1::2], strict=True)) == expected
@@ -44,3 +45,11 @@ def test_tokens_that_are_beginnings_of_each_other() -> None:
 def test_no_tokens() -> None:
     finder = SpecialTextFinder(())
     assert not finder.is_in("text") and finder.num_held("text") == 0
+
+
+def test_tokens_that_go_on_alike_share_an_expression() -> None:
+    tokens = [f"<unused{number}>" for number in range(6242)]
+    finder = SpecialTextFinder(tokens)
+    assert len(finder._pattern.pattern) < 1000
+    assert [*map(len, finder.split("".join(tokens), 10**6)[0][1::2])] == [*map(len, tokens)]
+    assert finder.find("<unused6242> <unused01> <unused>") == -1

@@ -54,6 +54,11 @@ MEMBERS: dict[Group, tuple[Kind, Ranges]] = {
 """Group -> its kind, and the first and last of each stretch of code points."""
 
 
+def members_of(group: Group) -> str:
+    """The members, as they stand in a character class of a regular expression."""
+    return "".join(f"{chr(first)}-{chr(last)}" for first, last in MEMBERS[group][1])
+
+
 @dataclass(frozen=True, slots=True)
 class CharacterGroups:
     """A policy made ready for texts."""

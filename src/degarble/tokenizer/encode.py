@@ -8,7 +8,7 @@ from typing import Any
 
 from degarble.tokenizer.interface import Tokenizer
 from degarble.tokenizer.sentencepiece_model import open_sentencepiece
-from degarble.tokenizer.special_texts import SpecialTextFinder
+from degarble.tokenizer.special_texts import finder_of
 
 
 class Encoder:
@@ -16,7 +16,7 @@ class Encoder:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._specials = SpecialTextFinder(token.content for token in tokenizer.added_tokens.values() if token.content)
+        self._specials = finder_of(tuple(token.content for token in tokenizer.added_tokens.values() if token.content))
 
     @property
     def method(self) -> str:
