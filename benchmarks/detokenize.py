@@ -1,7 +1,7 @@
-"""Streaming detokenisation beside `tokenizers.DecodeStream`, exactness beside other decoders, and the sanitiser.
+"""Streaming detokenisation beside `tokenizers.DecodeStream`, and exactness beside other decoders.
 
-Targets: at least three times the throughput of DecodeStream in the same run, for one stream and for 256 interleaved ones;
-15 MB/s of text through the sanitiser. Reads `.work/tokenizers` (scripts/extract_tokenizers.py). One JSON row a line.
+Target: at least three times the throughput of DecodeStream in the same run, for one stream and for 256 interleaved ones.
+Reads `.work/tokenizers` (scripts/extract_tokenizers.py). One JSON row a line.
 
     python benchmarks/detokenize.py [--names qwen3,gemma3] [--decoders exact,decode-stream,naive,transformers]
 """
@@ -12,23 +12,19 @@ import argparse
 import itertools
 import json
 import os
-import statistics
 import time
-import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tokenizers.decoders import DecodeStream
 
-from degarble.tokenizer.corpora import corpus_names, make_corpus
 from degarble.tokenizer.decoders import open_decoder
 from degarble.tokenizer.detokenize import Detokenizer, StreamBatch
 from degarble.tokenizer.encode import library_tokenizer
 from degarble.tokenizer.id_sequences import chosen_ids, encoded_corpora
 from degarble.tokenizer.interface import Tokenizer
 from degarble.tokenizer.load import load_tokenizer
-from degarble.tokenizer.sanitize import SanitizePolicy, TokenSanitizer
 from degarble.tokenizer.special_tokens import KEEP
 from degarble.tokenizer.stop_strings import StopStrings
 from degarble.tokenizer.verify import verify_decoder
@@ -131,23 +127,6 @@ def exactness(name: str, tokenizer: Tokenizer, decoders: Sequence[str]) -> None:
             )
 
 
-def sanitizer() -> None:
-    """Megabytes a second of UTF-8 through the default policy."""
-    clean = TokenSanitizer(SanitizePolicy(special_tokens=("<|im_start|>", "<|im_end|>")))
-    texts = {name: "\n".join(make_corpus(name, count=800)) for name in corpus_names()}
-    texts["english, decomposed"] = unicodedata.normalize("NFD", texts["english"])
-    for name, text in texts.items():
-        size = len(text.encode())
-        seconds = []
-        for _ in range(ROUNDS):
-            start = time.perf_counter()
-            result = clean.sanitize(text)
-            seconds.append(time.perf_counter() - start)
-        row = {"best": round(size / min(seconds) / 1e6, 1), "median": round(size / statistics.median(seconds) / 1e6, 1)}
-        changes = sum(result.counts.values())
-        print(json.dumps({"measure": "sanitise", "corpus": name, "mb_per_s": row, "bytes": size, "changes": changes}))
-
-
 def main() -> None:
     """Everything that is there."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -155,7 +134,6 @@ def main() -> None:
     parser.add_argument("--decoders", default="exact,decode-stream,naive")
     arguments = parser.parse_args()
     print(json.dumps({"cores": os.cpu_count(), "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None}))
-    sanitizer()
     for name in arguments.names.split(","):
         if not (FOLDER / name / "tokenizer.json").is_file():
             print(json.dumps({"tokenizer": name, "skipped": "python scripts/extract_tokenizers.py"}))

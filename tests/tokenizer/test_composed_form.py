@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import random
-import re
 import sys
 import unicodedata
 
-from degarble.tokenizer.composed_form import ASTRAL_STRETCHES, CJK_PLANES_END, MAX_MARKS, ComposedForm, tables
+from degarble.tokenizer.change_log import ChangeLog
+from degarble.tokenizer.composed_form import ComposedForm
+from degarble.tokenizer.mark_limit import MAX_MARKS
+from degarble.tokenizer.normal_form_tables import CHANGES, EXTENDS, MOVES, PLANES_END, SIZE, tables
+from degarble.tokenizer.sanitize_policy import SanitizePolicy
+
+
+def new_stage() -> ComposedForm:
+    return ComposedForm(SanitizePolicy(), ChangeLog())
 
 
 def streamed(text: str, cuts: list[int]) -> str:
-    stage = ComposedForm(lambda text, taken, edits: None, reject=False)
+    stage = new_stage()
     out, done = "", 0
     for cut in [*sorted(cuts), len(text)]:
         out += stage.push(text[done:cut]) if cut > done else ""
@@ -19,14 +26,30 @@ def streamed(text: str, cuts: list[int]) -> str:
     return out + stage.finish()
 
 
-def test_every_character_that_normalisation_touches_is_in_the_tables() -> None:
-    stretches = re.compile(f"[{ASTRAL_STRETCHES}]")
-    for code in range(sys.maxunicode + 1):
+def test_traits_of_every_character() -> None:
+    for code, traits in enumerate(tables().traits[:PLANES_END].tolist()):
         char = chr(code)
-        touched = unicodedata.combining(char) or not unicodedata.is_normalized("NFC", char)
-        if touched or char in tables().extenders:
-            assert code < CJK_PLANES_END
-            assert code < 0x10000 or stretches.match(char), f"U+{code:04X}"
+        composed, decomposed = unicodedata.normalize("NFC", char), unicodedata.normalize("NFD", char)
+        assert traits & SIZE == len(decomposed), f"U+{code:04X}"
+        assert bool(traits & CHANGES) == (composed != char), f"U+{code:04X}"
+        assert bool(traits & MOVES) == (composed != char and len(composed) == 1), f"U+{code:04X}"
+        assert bool(traits & EXTENDS) == (char in tables().extenders)
+        assert not traits & MOVES or chr(tables().moved[code]) == composed
+    rest = "".join(map(chr, range(PLANES_END, sys.maxunicode + 1)))
+    assert not any(map(unicodedata.combining, rest))
+    assert unicodedata.is_normalized("NFD", rest) and unicodedata.is_normalized("NFC", rest)
+    assert tables().traits[PLANES_END:].tolist() == [1] * len(rest)
+
+
+def test_segments_stay_segments() -> None:
+    """One begins where one began, however it is normalised: what lets old and new ones be matched by counting."""
+    extenders = tables().extenders
+    for code in range(PLANES_END):
+        char = chr(code)
+        for form in ("NFC", "NFD"):
+            text = unicodedata.normalize(form, char)
+            assert (text[0] in extenders) == (char in extenders), f"U+{code:04X}"
+            assert extenders.issuperset(text[1:]), f"U+{code:04X}"
 
 
 def test_characters_and_marks_in_any_cut() -> None:
@@ -55,7 +78,7 @@ def test_a_released_character_is_never_changed_by_what_follows() -> None:
     seconds = [char for char in extenders if not unicodedata.combining(char)] + extenders[:200]
     for code in range(0x3100):
         char = chr(code)
-        stage = ComposedForm(lambda text, taken, edits: None, reject=False)
+        stage = new_stage()
         if stage.push(char):
             alone = unicodedata.normalize("NFC", char)
             for second in seconds[:: 1 + code % 7]:

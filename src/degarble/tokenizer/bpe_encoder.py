@@ -15,7 +15,7 @@ from degarble.tokenizer.bpe import Bpe
 from degarble.tokenizer.cuts import Cutter, cutter_of, gguf_pretokenizers
 from degarble.tokenizer.interface import AddedToken, Tokenizer
 from degarble.tokenizer.merges import Rank
-from degarble.tokenizer.special_texts import SpecialTextFinder
+from degarble.tokenizer.special_texts import finder_of
 
 Segment = str | int
 """Text that is still to be encoded, or the id of an added token."""
@@ -102,12 +102,12 @@ class _AddedFinder:
 
     def __init__(self, tokens: Mapping[str, AddedToken]) -> None:
         self.tokens = {text: token for text, token in tokens.items() if text}
-        self._finder = SpecialTextFinder(self.tokens)
+        self._finder = finder_of(tuple(self.tokens))
 
     def split(self, text: str) -> Iterator[Segment]:
         """The leftmost, longest match each time; a token may take the white space beside it along."""
         done = 0
-        for start, end in self._finder.find(text, len(text)) if self.tokens else ():
+        for start, end in self._finder.find_all(text):
             token = self.tokens[text[start:end]]
             if start < done or (token.single_word and not _stands_alone(text, start, end)):
                 continue

@@ -8,7 +8,7 @@ from typing import Any
 
 from degarble.tokenizer.interface import Tokenizer
 from degarble.tokenizer.sentencepiece_model import open_sentencepiece
-from degarble.tokenizer.special_texts import SpecialTextFinder
+from degarble.tokenizer.special_texts import finder_of
 
 
 class Encoder:
@@ -16,7 +16,7 @@ class Encoder:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._specials = SpecialTextFinder(token.content for token in tokenizer.added_tokens.values() if token.content)
+        self._specials = finder_of(tuple(token.content for token in tokenizer.added_tokens.values() if token.content))
 
     @property
     def method(self) -> str:
@@ -37,9 +37,9 @@ class Encoder:
         """
         ids: list[int] = []
         done = 0
-        while (found := next(self._specials.find(text, len(text), done), None)) is not None:
-            ids += self._plain(text[done : found[0] + 1])
-            done = found[0] + 1
+        while (found := self._specials.find(text, done)) >= 0:
+            ids += self._plain(text[done : found + 1])
+            done = found + 1
         return ids + self._plain(text[done:])
 
     def _plain(self, text: str) -> list[int]:

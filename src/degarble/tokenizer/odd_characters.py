@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from degarble.tokenizer.byte_alphabet import byte_letters, letters_to_bytes
-from degarble.tokenizer.harmful_characters import NONCHARACTERS, PRIVATE_USE
+from degarble.tokenizer.character_groups import Group, members_of
 from degarble.tokenizer.look_alike import mixes_scripts
 from degarble.tokenizer.mojibake import find_mojibake
 from degarble.tokenizer.spelling import SEPARATOR, Spelling
@@ -25,7 +25,7 @@ KINDS = {
 JOINERS = "\u200c\u200d"
 """Legal between letters and emoji of many scripts."""
 TEXT_CONTROLS = "\t\n\r"
-_MEANINGLESS = re.compile(f"[{PRIVATE_USE}{NONCHARACTERS}]")
+_MEANINGLESS = re.compile(f"[{members_of(Group.PRIVATE_USE)}{members_of(Group.NONCHARACTER)}]")
 _SUSPECTS = re.compile("[\ue000-\uf8ff\ufdd0-\ufdef\ufffe\uffff\U0001fffe\U0001ffff\U0002fffe-\U0010ffff]")
 """All of these and a few more, in few ranges: `re` has a bitmap for characters below U+10000, and a list for others."""
 _LEAD = re.compile("[\u00c2-\u00f4]")

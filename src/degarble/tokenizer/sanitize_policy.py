@@ -35,13 +35,17 @@ class Kind(StrEnum):
     """The text of a special token, typed by a user."""
 
 
+KINDS = tuple(Kind)
+
+
 class SanitizeRejected(DegarbleError):
     """Text that the policy refuses; `position` is in code points from its start."""
 
     def __init__(self, kind: str, position: int, found: str) -> None:
-        super().__init__(f"position {position}: {kind}: {_code_points(found)}")
+        super().__init__(f"position {position}: {kind}: {_shown(found)}")
         self.kind = kind
         self.position = position
+        self.found = found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +78,12 @@ class SanitizePolicy:
         """What is done about a kind."""
         value: Action = getattr(self, kind.value.replace("-", "_"))
         return value
+
+    @property
+    def may_reject(self) -> bool:
+        """Whether some kind is refused."""
+        harmful = (self.control, self.bidi, self.surrogate, self.noncharacter, self.private_use)
+        return "reject" in (*harmful, self.zero_width, self.hidden, self.nfc, self.special_token)
 
     @classmethod
     def preset(
@@ -123,6 +133,6 @@ ALLOWED: Mapping[Kind, tuple[str, ...]] = {
 """A lone surrogate may not stay: nothing can encode it."""
 
 
-def _code_points(text: str) -> str:
+def _shown(text: str) -> str:
     shown = " ".join(f"U+{ord(char):04X}" for char in text[:8])
     return f"{shown} …" if len(text) > 8 else shown

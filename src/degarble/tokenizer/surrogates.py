@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import re
+import numpy as np
 
+from degarble.tokenizer.code_points import CodePoints, code_points, text_of
+from degarble.tokenizer.edits import Edits
 from degarble.tokenizer.sanitize_policy import Kind
 from degarble.tokenizer.text_stage import TextStage
 
-_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+_HALF = np.uint32(0x3FF)
+"""Bits that one half carries."""
 
 
 class SurrogatePairs(TextStage):
@@ -20,12 +23,27 @@ class SurrogatePairs(TextStage):
         try:
             text.encode()
         except UnicodeEncodeError:
-            return self._edit(
-                text, [(m.start(), m.end(), join_pair(m[0]), Kind.SURROGATE.value) for m in _PAIR.finditer(text)]
-            )
+            return self._joined(text)
         return text
 
+    def _joined(self, text: str) -> str:
+        codes = code_points(text)
+        halves = codes & ~_HALF
+        highs = ((halves[:-1] == 0xD800) & (halves[1:] == 0xDC00)).nonzero()[0]
+        if not highs.size:
+            return text
+        joined, stays = codes.copy(), np.ones(len(codes), np.bool_)
+        joined[highs] = join_pairs(codes[highs], codes[highs + 1])
+        stays[highs + 1] = False
+        kind = Kind.SURROGATE
+        return self._changed(
+            text,
+            text_of(joined[stays]),
+            {kind: len(highs)},
+            lambda: Edits.of_kind(kind, highs, highs + 2, np.ones_like(highs)),
+        )
 
-def join_pair(pair: str) -> str:
-    """The character that a high and a low surrogate stand for."""
-    return chr(0x10000 + ((ord(pair[0]) & 0x3FF) << 10) + (ord(pair[1]) & 0x3FF))
+
+def join_pairs(highs: CodePoints, lows: CodePoints) -> CodePoints:
+    """The characters that high and low surrogates stand for."""
+    return np.uint32(0x10000) + ((highs & _HALF) << np.uint32(10)) + (lows & _HALF)

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
 
-Edit = tuple[int, int, str, str]
-"""Start and end in the text, what stands there now, and the kind of fault. Half-open, in code points."""
-Report = Callable[[str, int, Sequence[Edit]], None]
-"""Text before the edits, its position in all that the stage was given, and the edits."""
-
-MAX_REMEMBERED_SHIFTS = 4096
+from degarble.tokenizer.change_log import ChangeLog
+from degarble.tokenizer.edits import Edits, PositionMap
+from degarble.tokenizer.sanitize_policy import Kind, SanitizePolicy, SanitizeRejected
 
 
 class TextStage(ABC):
     """Takes text, gives text; keeps the map from its output back to its input."""
 
-    def __init__(self, report: Report) -> None:
-        self._report = report
-        self._taken = 0  # characters taken before what is held
+    def __init__(self, policy: SanitizePolicy, log: ChangeLog, before: Sequence[TextStage] = ()) -> None:
+        self._policy = policy
+        self._log = log
+        self._before = tuple(before)
         self._given = 0
-        self._given_at = [0]  # breakpoints: output position …
-        self._taken_at = [0]  # … and the input position that belongs to it
         self._held = ""
+        self.num_taken = 0
+        """Characters taken before those that are held."""
+        self.origins = PositionMap()
 
     @property
     def num_held(self) -> int:
@@ -46,34 +45,26 @@ class TextStage(ABC):
         if not cut:
             return ""
         out = self._work(text[:cut] if cut < len(text) else text)
-        self._taken += cut
+        self.num_taken += cut
         self._given += len(out)
         return out
 
-    def position_of(self, given: int) -> int:
-        """Input position of an output position."""
-        at = bisect_right(self._given_at, given) - 1
-        return self._taken_at[at] + given - self._given_at[at]
+    def _changed(self, text: str, out: str, counts: Mapping[Kind, int], find_edits: Callable[[], Edits]) -> str:
+        """Note what made `out` of `text`; return `out`. Edits are found only where positions are needed."""
+        for kind, number in counts.items():
+            self._log.counts[kind.value] += number
+        if self._log.needs_positions:
+            edits = find_edits()
+            self._log.add(text, self.num_taken, out, edits, [stage.origins for stage in self._before])
+            self.origins = self.origins.extended(edits, self.num_taken, self._given)
+        return out
 
-    def forget(self) -> None:
-        """Drop breakpoints that no later stage can ask for any more."""
-        if len(self._given_at) > MAX_REMEMBERED_SHIFTS:
-            del self._given_at[1:-MAX_REMEMBERED_SHIFTS]
-            del self._taken_at[1:-MAX_REMEMBERED_SHIFTS]
-
-    def _edit(self, text: str, edits: Sequence[Edit]) -> str:
-        """Apply edits, in order and apart from each other, and report them."""
-        parts: list[str] = []
-        done, given = 0, self._given
-        for start, end, new, _ in edits:
-            parts += (text[done:start], new)
-            given += start - done + len(new)
-            self._given_at.append(given)
-            self._taken_at.append(self._taken + end)
-            done = end
-        parts.append(text[done:])
-        self._report(text, self._taken, edits)
-        return "".join(parts)
+    def _reject(self, kind: Kind, text: str, start: int, end: int) -> NoReturn:
+        """Raise SanitizeRejected for a stretch of what is worked on."""
+        position = self.num_taken + start
+        for stage in reversed(self._before):
+            position = stage.origins.origin(position)
+        raise SanitizeRejected(kind, position, text[start:end])
 
     @abstractmethod
     def _num_to_hold(self, text: str) -> int:
