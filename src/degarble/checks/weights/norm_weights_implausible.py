@@ -9,6 +9,7 @@ from degarble.architectures.interface import Architecture
 from degarble.checks.weights.explained_by import DAMAGED_FILE
 from degarble.evidence.layer_series import LayerSeries, deviations, layer_series, with_peers
 from degarble.evidence.modules import Modules
+from degarble.evidence.norm_gains import log_gain
 from degarble.finding import Confidence, Finding, Fix, Severity
 from degarble.formats.interface import StoredModule
 from degarble.profile.tensor_profile import TensorProfile
@@ -159,13 +160,11 @@ def _log_gains(
     sizes: dict[int, float] = {}
     for layer, module in series.by_layer.items():
         profile = profiles.get(module.payload.name) if module.payload is not None else None
-        if profile is None or profile.rms is None or profile.mean is None or profile.nonfinite or layer in is_mtp:
+        gain = log_gain(profile, adds_one) if profile is not None else None
+        if profile is None or gain is None or layer in is_mtp:
             continue
-        if not adds_one and _num_negative(profile) > NEGATIVE_SHARE * profile.count:
-            continue  # its sign is worse, and reported
-        square = profile.rms**2 + (2 * profile.mean + 1 if adds_one else 0)
-        if square > 0 and math.isfinite(square):
-            sizes[layer] = math.log(square) / 2
+        if adds_one or _num_negative(profile) <= NEGATIVE_SHARE * profile.count:  # else its sign is worse, and reported
+            sizes[layer] = gain
     return sizes
 
 

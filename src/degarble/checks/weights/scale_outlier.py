@@ -89,7 +89,7 @@ def scale_outlier_inside(modules: Modules, module_profiles: Mapping[str, ModuleP
                 and scales.row_at is not None
                 and scales.shape[0] == profile.num_outputs
             ):
-                found = min(scales.row_ratio, row_excess(module, scales.row_at))
+                found = min(scales.row_ratio, row_excess(module, scales.row_at, modules))
                 if found > MAX_ROW_OCTAVES:
                     yield _inside(module, f"row {scales.row_at}", found, MAX_ROW_OCTAVES, scales.row_at, None)
         except UNREADABLE:

@@ -1,0 +1,217 @@
+"""Statistics of integer codes: WGT206, WGT207, WGT208, WGT210, WGT211."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from scripts.calibration.statistic import CLOSE, Value, above, below, class_of
+
+from degarble.checks.weights import codes_use_half_range as half
+from degarble.checks.weights import codes_wrapped as wrapped
+from degarble.checks.weights import group_size_misdeclared as groups
+from degarble.checks.weights import zero_point_off_by_one as zeros
+from degarble.checks.weights import zero_points_misordered as order
+from degarble.evidence import Evidence
+from degarble.evidence.second_look import INDEPENDENT, INDEPENDENT_WITH_ZEROS, WideCodes
+from degarble.formats.interface import StoredModule
+from degarble.profile.module_profile import CodeStats
+
+ALONE = zeros.MAX_BITS_ALONE
+NEAR = 1.2
+"""CLOSE for a bound from below."""
+
+
+def codes(evidence: Evidence) -> Iterator[tuple[StoredModule, CodeStats]]:
+    """Every module with integer codes."""
+    modules = evidence.get("modules")
+    for name, profile in evidence.get("module_profiles").items():
+        if profile.codes is not None and name in modules:
+            yield modules[name], profile.codes
+
+
+def wide(evidence: Evidence, module: StoredModule) -> WideCodes | None:
+    """The second look."""
+    found: WideCodes | None = evidence.get("second_look").codes(module)
+    return found
+
+
+@above("WGT206", "|median of (mean code - zero point)|, steps", zeros.MIN_SHIFT)
+def shift(evidence: Evidence) -> Iterator[Value]:
+    """Below 8 bits, modules that use both halves of the range."""
+    for module, stats in codes(evidence):
+        if stats.num_bits <= ALONE and zeros.HALF_USED < stats.upper_half < 1 - zeros.HALF_USED:
+            found = abs(stats.shift)
+            look = wide(evidence, module) if found > CLOSE * zeros.MIN_SHIFT else None
+            yield Value(class_of(module), found if look is None else min(found, abs(look.stats.shift)), module.name)
+
+
+@above("WGT206", "share of outputs shifted one way, where the median is above 0.25", zeros.MIN_SHARE)
+def share_shifted(evidence: Evidence) -> Iterator[Value]:
+    """Both conditions must hold; the second is looked at where the first is half met."""
+    for module, stats in codes(evidence):
+        if stats.num_bits <= ALONE and abs(stats.shift) > CLOSE * zeros.MIN_SHIFT:
+            yield Value(class_of(module), stats.shift_up if stats.shift > 0 else stats.shift_down, module.name)
+
+
+@above("WGT206", "|median over the modules of a file|, 8 bits", zeros.MIN_SHIFT)
+def shift_of_file(evidence: Evidence) -> Iterator[Value]:
+    """Eight bits are judged together."""
+    found = [stats.shift for _, stats in codes(evidence) if stats.num_bits > ALONE]
+    if len(found) >= zeros.MIN_VOTES:
+        yield Value("8 bits, a file", abs(float(np.median(found))), "the file")
+
+
+@below("WGT207", "correlation of mean code and zero point over groups", order.MIN_CORRELATION)
+def correlation(evidence: Evidence) -> Iterator[Value]:
+    """From 64 groups on, where zero points are not all alike."""
+    for module, stats in codes(evidence):
+        found = stats.correlation
+        if found is None or stats.num_groups < order.MIN_GROUPS or (stats.rho or 0.0) > order.LOST_GROUPS:
+            continue
+        if found < 0.8:
+            look = wide(evidence, module)
+            if look is None or look.zero_spread < order.MIN_SPREAD:
+                continue
+            found = max(found, look.stats.correlation if look.stats.correlation is not None else 1.0)
+        yield Value(class_of(module), found, module.name)
+
+
+def _judged(evidence: Evidence) -> Iterator[tuple[StoredModule, CodeStats]]:
+    return ((m, stats) for m, stats in codes(evidence) if groups._is_judged(m, stats))
+
+
+def _rho(evidence: Evidence, *, has_zeros: bool, bound: float) -> Iterator[Value]:
+    for module, stats in _judged(evidence):
+        if stats.rho is None or (stats.correlation is not None) is not has_zeros:
+            continue
+        look = wide(evidence, module) if stats.rho > CLOSE * bound else None
+        second = look.rho_by_size.get(look.size) if look is not None else None
+        yield Value(class_of(module), stats.rho if second is None else min(stats.rho, second), module.name)
+
+
+@above("WGT208", "rho at the stored size, one zero point", INDEPENDENT)
+def rho_symmetric(evidence: Evidence) -> Iterator[Value]:
+    """Groups without an extreme over those expected by chance."""
+    yield from _rho(evidence, has_zeros=False, bound=INDEPENDENT)
+
+
+@above("WGT208", "rho at the stored size, zero points", INDEPENDENT_WITH_ZEROS)
+def rho_asymmetric(evidence: Evidence) -> Iterator[Value]:
+    """The same."""
+    yield from _rho(evidence, has_zeros=True, bound=INDEPENDENT_WITH_ZEROS)
+
+
+def _rho_half(evidence: Evidence, *, has_zeros: bool) -> Iterator[Value]:
+    bound = INDEPENDENT_WITH_ZEROS if has_zeros else INDEPENDENT
+    for module, stats in _judged(evidence):
+        if stats.rho_half is None or (stats.correlation is not None) is not has_zeros:
+            continue
+        found = stats.rho_half
+        if found < bound * NEAR and (look := wide(evidence, module)) is not None:
+            smaller = [rho for size, rho in look.rho_by_size.items() if size < look.size]
+            found = max(found, min(smaller, default=found))
+        yield Value(class_of(module), found, module.name)
+
+
+@below("WGT208", "smallest rho below the stored size, one zero point", INDEPENDENT)
+def rho_half_symmetric(evidence: Evidence) -> Iterator[Value]:
+    """Smaller groups must not be the quantiser's."""
+    yield from _rho_half(evidence, has_zeros=False)
+
+
+@below(
+    "WGT208", "smallest rho below the stored size, zero points (and a correlation below 0.8)", INDEPENDENT_WITH_ZEROS
+)
+def rho_half_asymmetric(evidence: Evidence) -> Iterator[Value]:
+    """The same."""
+    yield from _rho_half(evidence, has_zeros=True)
+
+
+@above("WGT210", "|share of codes in the upper half - 0.5|", half.MAX_SHARE - 0.5)
+def upper_half(evidence: Evidence) -> Iterator[Value]:
+    """All integer codes."""
+    for module, stats in codes(evidence):
+        yield Value(class_of(module), abs(stats.upper_half - 0.5), module.name)
+
+
+@above("WGT210", "codes unused at one end, eighths of the range", 1.0)
+def unused_tail(evidence: Evidence) -> Iterator[Value]:
+    """Where the groups reach the other end; in the second look, since a sample misses rare codes."""
+    for module, stats in codes(evidence):
+        if stats.num_bits < half.MIN_BITS_OF_TAIL or not any(stats.histogram) or stats.extremes <= half.REACHED:
+            continue
+        look = wide(evidence, module) if _unused(stats) > CLOSE else None
+        yield Value(class_of(module), _unused(stats if look is None else look.stats), module.name)
+
+
+def _unused(stats: CodeStats) -> float:
+    used = [code for code, count in enumerate(stats.histogram) if count]
+    return max(used[0], len(stats.histogram) - 1 - used[-1]) * half.TAIL_SHARE / len(stats.histogram)
+
+
+def _with_ratio(evidence: Evidence, *, has_zeros: bool) -> Iterator[tuple[StoredModule, CodeStats, float]]:
+    for module, stats in codes(evidence):
+        ratio = wrapped._ratio(stats)
+        if stats.num_bits in wrapped.BITS and (stats.correlation is not None) is has_zeros and ratio is not None:
+            yield module, stats, ratio
+
+
+def _milder(evidence: Evidence, module: StoredModule, ratio: float) -> float:
+    second = wrapped._second_ratio(module, evidence.get("second_look"))
+    return ratio if second is None else min(ratio, second)
+
+
+@above("WGT211", "log(lowest / highest code), zero points", wrapped.MAX_RATIO)
+def ends_asymmetric(evidence: Evidence) -> Iterator[Value]:
+    """3 and 4 bits."""
+    for module, _, ratio in _with_ratio(evidence, has_zeros=True):
+        found = _milder(evidence, module, ratio) if ratio > CLOSE * wrapped.MAX_RATIO else ratio
+        yield Value(class_of(module), found, module.name)
+
+
+@above("WGT211", "the same less the median of the file, one zero point", wrapped.MAX_ABOVE_PEERS)
+def ends_above_peers(evidence: Evidence) -> Iterator[Value]:
+    """From eight modules on."""
+    found = list(_with_ratio(evidence, has_zeros=False))
+    if len(found) < wrapped.MIN_PEERS:
+        return
+    middle = float(np.median([ratio for *_, ratio in found]))
+    for module, _, ratio in found:
+        is_close = ratio - middle > CLOSE * wrapped.MAX_ABOVE_PEERS
+        number = (_milder(evidence, module, ratio) if is_close else ratio) - middle
+        yield Value(class_of(module), number, module.name)
+
+
+@above("WGT211", "median of the file, one zero point, below 90 % of the groups at code 0", wrapped.FILE_RATIO)
+def ends_of_file(evidence: Evidence) -> Iterator[Value]:
+    """Files whose tools bring every group to code 0 are left out, as in the rule."""
+    found = list(_with_ratio(evidence, has_zeros=False))
+    judged = [m for m, stats in codes(evidence) if stats.num_bits in wrapped.BITS and stats.correlation is None]
+    if len(found) < wrapped.MIN_PEERS or len(found) < len(judged) / 2:
+        return
+    if float(np.median([stats.reach_zero for _, stats, _ in found])) < wrapped.FILE_REACH:
+        yield Value(class_of(found[0][0]), float(np.median([ratio for *_, ratio in found])), "the file")
+
+
+@above("WGT211", "share of odd codes after a 0", wrapped.MAX_SPILL)
+def spill(evidence: Evidence) -> Iterator[Value]:
+    """Over up to 256 Ki codes; 6 deviations are asked for as well."""
+    for module, stats in codes(evidence):
+        if stats.num_bits in wrapped.BITS and stats.spill is not None:
+            look = wide(evidence, module) if stats.spill > 0.55 else None
+            second = look.stats.spill if look is not None and look.stats.num_spill >= wrapped.MIN_ZEROS else None
+            yield Value(class_of(module), stats.spill if second is None else min(stats.spill, second), module.name)
+
+
+@above("WGT211", "deviations of that share from one half, where it is above 0.57", wrapped.SURE_SPILL)
+def spill_deviations(evidence: Evidence) -> Iterator[Value]:
+    """Of the second look, where the first admits it."""
+    for module, stats in codes(evidence):
+        if stats.num_bits not in wrapped.BITS or stats.spill is None or stats.spill <= wrapped.MAX_SPILL:
+            continue
+        look = wide(evidence, module) if wrapped._deviations(stats) >= wrapped.WORTH_A_LOOK else None
+        number = wrapped._deviations(stats)
+        if look is not None and look.stats.spill is not None:
+            number = wrapped._deviations(look.stats) if look.stats.spill > wrapped.MAX_SPILL else 0.0
+        yield Value(class_of(module), number, module.name)
