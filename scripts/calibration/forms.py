@@ -71,7 +71,8 @@ def _plain_rounding() -> Iterator[Form]:
         for convention in ("asymmetric", "symmetric"):
             how = Rounding(group=group, convention=convention)
             yield Form("smooth", "gptq", how)
-            yield Form("smooth", "compressed", replace(how, clip=True, scale_dtype=BF16))
+            if group in (32, 64, 96):
+                yield Form("smooth", "compressed", replace(how, clip=True, scale_dtype=BF16))
     for bits in (2, 3, 8):
         for convention in ("asymmetric", "symmetric"):
             yield Form("smooth", "gptq", Rounding(bits=bits, convention=convention))
@@ -98,6 +99,7 @@ def _folded_and_rotated() -> Iterator[Form]:
         yield Form(name, "gptq", Rounding(bits=3, group=96))
     for name in ("layers-4", "layers-6"):
         yield Form(name, "gptq", Rounding())
+        yield Form(name, "compressed", Rounding(convention="symmetric", clip=True, scale_dtype=BF16))
         yield Form(name, "fp8-block")
         yield Form(name, "nvfp4")
 
@@ -124,10 +126,9 @@ def _untrained() -> Iterator[Form]:
             ("gptq", Rounding(group=32)),
             ("gptq", Rounding(group=32, convention="symmetric")),
             ("compressed", Rounding(group=64, convention="signed", clip=True)),
-            ("awq", Rounding(group=64)),
         ):
             yield Form(name, layout, how)
-        yield from (Form(name, layout) for layout in ("nvfp4", "mxfp4", "fp8-block", "fp8-channel"))
+        yield from (Form(name, layout) for layout in ("nvfp4", "mxfp4", "fp8-block"))
 
 
 def write_form(form: Form) -> Path:

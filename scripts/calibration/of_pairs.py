@@ -11,7 +11,7 @@ from degarble.checks.weights import module_exchanged as exchanged
 from degarble.checks.weights import row_pairs_interleaved as rows
 from degarble.checks.weights import scales_swizzled as swizzled
 from degarble.evidence import Evidence
-from degarble.evidence.pack_orders import MIN_DEVIATIONS, MIN_RATIO, bests
+from degarble.evidence.pack_orders import MIN_DEVIATIONS, MIN_RATIO, RELATED, bests
 from degarble.profile.joint import deviations
 from degarble.profile.layer import JointProfile
 
@@ -33,12 +33,14 @@ def other_orders(evidence: Evidence) -> Iterator[Value]:
             yield Value(_pair(profile, pair.left), deviations(best, pair.stored, pair.count), pair.left)
 
 
-@above("WGT209", "both conditions: the smaller of deviations / 8 and (ratio - 1) / 0.25", 1.0)
+@above("WGT209", "all conditions, where T reaches 2: the smaller of deviations / 8 and (ratio - 1) / 0.25", 1.0)
 def other_orders_combined(evidence: Evidence) -> Iterator[Value]:
     """Both must be met."""
     for profile in profiles(evidence):
         for pair in profile.pairs:
             best = max(bests(profile, pair).values(), default=math.nan)
+            if best <= RELATED:
+                continue
             number = min(
                 deviations(best, pair.stored, pair.count) / MIN_DEVIATIONS,
                 (best / max(pair.stored, 1e-9) - 1) / (MIN_RATIO - 1),

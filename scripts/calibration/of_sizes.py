@@ -102,14 +102,24 @@ def _magnitudes(evidence: Evidence) -> Iterator[tuple[str, Magnitude]]:
 @above("WGT216, WGT229", "|log ratio of rms to the median of other layers|, nats", outlier.MAX_NATS)
 def unlike_peers(evidence: Evidence) -> Iterator[Value]:
     """Six robust deviations are asked for as well."""
-    yield from (Value(kind, abs(one.deviation), one.module.name) for kind, one in _magnitudes(evidence))
+    yield from (
+        Value(kind, abs(one.deviation), one.module.name) for kind, one in _magnitudes(evidence) if one.module.layer
+    )
 
 
-@above("WGT216, WGT229", "both conditions: the smaller of nats / 1.79 and deviations / 6", 1.0)
+@above("WGT216, WGT229", "the same in the first layer", outlier.FIRST_LAYER_NATS)
+def first_layer_unlike_peers(evidence: Evidence) -> Iterator[Value]:
+    """What reads the embedding may have any size."""
+    yield from (
+        Value(kind, abs(one.deviation), one.module.name) for kind, one in _magnitudes(evidence) if not one.module.layer
+    )
+
+
+@above("WGT216, WGT229", "both conditions: the smaller of nats / bound and deviations / 6", 1.0)
 def unlike_peers_combined(evidence: Evidence) -> Iterator[Value]:
     """Both must be met."""
     for kind, one in _magnitudes(evidence):
-        yield Value(kind, min(abs(one.deviation) / outlier.MAX_NATS, one.z / outlier.MIN_Z), one.module.name)
+        yield Value(kind, min(abs(one.deviation) / outlier.max_nats(one), one.z / outlier.MIN_Z), one.module.name)
 
 
 def _with_scales(evidence: Evidence) -> Iterator[tuple[StoredModule, ScaleStats, int]]:

@@ -20,44 +20,44 @@ from degarble.checkpoint.workspace import Workspace
 from degarble.faults.interface import Fault, NotApplicable, Patient, faults
 
 POWER = HEALTHY / "power"
-SEEDS = range(5)
-PATIENTS = (
-    "smooth-gptq-4b-g64-asymmetric",
-    "smooth-compressed-4b-g64-symmetric-mse",
-    "smooth-nvfp4",
-    "smooth-fp8-block-ue8m0",
-)
+WHOLE, SLICE = range(1), range(4)
+"""Tries of a fault in the whole model, and in its first six layers."""
+PATIENTS = {
+    "layers-6-gptq-4b-g64-asymmetric": SLICE,
+    "layers-6-compressed-4b-g64-symmetric-mse": SLICE,
+    "layers-6-nvfp4": SLICE,
+    "smooth-gptq-4b-g64-asymmetric": WHOLE,
+}
 
 
-def patients() -> Iterator[Path]:
-    """Four quantised forms and the plain one."""
-    yield from (FORMS / name for name in PATIENTS)
-    yield base("smooth")
+def patients() -> Iterator[tuple[Path, range]]:
+    """Quantised forms and the plain one, and how often a fault is planted in each."""
+    yield from ((FORMS / name, seeds) for name, seeds in PATIENTS.items())
+    yield base("layers-6"), SLICE
 
 
 def power_all() -> None:
-    """Plant what has not been planted."""
-    for path in patients():
-        for fault in (one for one in faults() if one.rule in STATISTICAL):
-            out = POWER / f"{path.name}--{fault.rule}-{fault.name.replace('/', '_')}.json"
-            if out.exists():
-                continue
-            start = time.monotonic()
-            found = [result for seed in SEEDS if (result := planted(fault, path, seed)) is not None]
-            out.parent.mkdir(parents=True, exist_ok=True)
-            entry = {
-                "fault": fault.name,
-                "summary": fault.summary,
-                "rule": fault.rule,
-                "form": path.name,
-                "found": found,
-            }
-            out.write_text(json.dumps(entry))
-            firsts = sum(one["is_first"] for one in found)
-            print(
-                f"{path.name} {fault.rule} {fault.name}: {firsts} of {len(found)}, {time.monotonic() - start:.0f} s",
-                flush=True,
-            )
+    """Plant what has not been planted, every fault once before any is planted again."""
+    chosen = [fault for fault in faults() if fault.rule in STATISTICAL]
+    for seed in SLICE:
+        for path, seeds in patients():
+            for fault in chosen if seed in seeds else ():
+                _plant(fault, path, seed)
+
+
+def _plant(fault: Fault, path: Path, seed: int) -> None:
+    """One file a try; what does not apply is not tried with another seed."""
+    names = [f"{path.name}--{fault.rule}-{fault.name.replace('/', '_')}-{number}.json" for number in (0, seed)]
+    first, out = (POWER / name for name in names)
+    if out.exists() or (seed and not json.loads(first.read_text())["found"]):
+        return
+    start = time.monotonic()
+    found = planted(fault, path, seed)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps({"fault": fault.name, "rule": fault.rule, "form": path.name, "found": found}))
+    if found is not None:
+        said = "first" if found["is_first"] else found["first"]
+        print(f"{path.name} {fault.rule} {fault.name}: {said}, {time.monotonic() - start:.0f} s", flush=True)
 
 
 def planted(fault: Fault, path: Path, seed: int) -> dict[str, Any] | None:

@@ -21,6 +21,8 @@ from degarble.formats.affine import MIN_SCALE
 
 CONVENTIONS = ("asymmetric", "symmetric", "narrow", "signed")
 DAMPING = 0.05
+RATIOS = (0.95, 0.9, 0.85, 0.78, 0.7)
+"""Of the full range, tried by a scale search."""
 BLOCK = 64
 """Inputs between two updates of everything behind them, where there are no groups; else a group, so that each group is
 measured after all updates from before it."""
@@ -90,8 +92,8 @@ def _searched(group: Array, how: Rounding) -> tuple[Array, Array]:
     if not how.clip:
         return best_scale, best_zero
     best = _error(group, best_scale, best_zero, how.bits)
-    for ratio in np.arange(0.98, 0.6, -0.04):
-        scale, zero = _step(group, how, float(ratio))
+    for ratio in RATIOS:
+        scale, zero = _step(group, how, ratio)
         error = _error(group, scale, zero, how.bits)
         is_better = error < best
         best = np.where(is_better, error, best)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from degarble.checks.weights.explained_by import DAMAGED_FILE, DAMAGED_VALUES, WRONG_READING
-from degarble.checks.weights.scale_outlier import MAX_NATS, MIN_Z, SURE_Z, is_of_scales, is_outlier
+from degarble.checks.weights.scale_outlier import MIN_Z, SURE_Z, is_of_scales, is_outlier, max_nats
 from degarble.evidence.magnitudes import Magnitude
 from degarble.evidence.modules import Modules
 from degarble.finding import Confidence, Finding, Fix, Severity
@@ -92,7 +92,7 @@ def _unlike_peers(one: Magnitude) -> Finding:
         f"({one.z:.1f} robust deviations)",
         severity=Severity.ERROR if one.z > SURE_Z else Severity.WARNING,
         measured={"log_ratio": round(one.deviation, 3), "robust_z": round(one.z, 1), "rms": one.rms},
-        bound={"log_ratio_max": MAX_NATS, "robust_z_max": MIN_Z},
+        bound={"log_ratio_max": max_nats(one), "robust_z_max": MIN_Z},
         fix=Fix(id="copy-module", safe=False),
         fold="unlike peers",
     )
