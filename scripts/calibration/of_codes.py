@@ -150,48 +150,44 @@ def _unused(stats: CodeStats) -> float:
     return max(used[0], len(stats.histogram) - 1 - used[-1]) * half.TAIL_SHARE / len(stats.histogram)
 
 
-def _with_ratio(evidence: Evidence, *, has_zeros: bool) -> Iterator[tuple[StoredModule, CodeStats, float]]:
+def _ratios(evidence: Evidence, *, is_signed: bool) -> Iterator[tuple[StoredModule, float, CodeStats]]:
+    """Module, ratio in the sample, and the statistics that decide."""
     for module, stats in codes(evidence):
-        ratio = wrapped._ratio(stats)
-        if stats.num_bits in wrapped.BITS and (stats.correlation is not None) is has_zeros and ratio is not None:
-            yield module, stats, ratio
+        ratio = wrapped.ratio_of(stats)
+        if stats.num_bits in wrapped.BITS and wrapped._is_signed(stats) is is_signed and ratio is not None:
+            look = wrapped.second(module, evidence.get("second_look")) if ratio > 0.2 else None
+            yield module, ratio, look or stats
 
 
-def _milder(evidence: Evidence, module: StoredModule, ratio: float) -> float:
-    second = wrapped._second_ratio(module, evidence.get("second_look"))
-    return ratio if second is None else min(ratio, second)
+@above("WGT211", "log(lower / upper end), the milder look", wrapped.MAX_RATIO)
+def uneven_ends(evidence: Evidence) -> Iterator[Value]:
+    """Where fewer than 100 codes lie at the lower end of the second look, nothing is said."""
+    for module, ratio, stats in _ratios(evidence, is_signed=False):
+        if wrapped.ends(stats)[0] >= wrapped.MIN_CODES or ratio <= 0.2:
+            yield Value(class_of(module), min(ratio, wrapped.ratio_of(stats) or 0.0), module.name)
 
 
-@above("WGT211", "log(lowest / highest code), zero points", wrapped.MAX_RATIO)
-def ends_asymmetric(evidence: Evidence) -> Iterator[Value]:
-    """3 and 4 bits."""
-    for module, _, ratio in _with_ratio(evidence, has_zeros=True):
-        found = _milder(evidence, module, ratio) if ratio > CLOSE * wrapped.MAX_RATIO else ratio
-        yield Value(class_of(module), found, module.name)
+@above("WGT211", "both conditions: the smaller of log ratio / 0.3 and deviations / 5", 1.0)
+def uneven_ends_combined(evidence: Evidence) -> Iterator[Value]:
+    """Both must be met."""
+    for module, ratio, stats in _ratios(evidence, is_signed=False):
+        if wrapped.ends(stats)[0] >= wrapped.MIN_CODES or ratio <= 0.2:
+            number = min(ratio, wrapped.ratio_of(stats) or 0.0) / wrapped.MAX_RATIO
+            yield Value(class_of(module), min(number, wrapped.deviations_of(stats) / wrapped.SURE_RATIO), module.name)
 
 
-@above("WGT211", "the same less the median of the file, one zero point", wrapped.MAX_ABOVE_PEERS)
+@above(
+    "WGT211",
+    "log(lowest / highest code) less the median of the file, tools that bring every group to 0",
+    wrapped.MAX_ABOVE_PEERS,
+)
 def ends_above_peers(evidence: Evidence) -> Iterator[Value]:
     """From eight modules on."""
-    found = list(_with_ratio(evidence, has_zeros=False))
-    if len(found) < wrapped.MIN_PEERS:
-        return
-    middle = float(np.median([ratio for *_, ratio in found]))
-    for module, _, ratio in found:
-        is_close = ratio - middle > CLOSE * wrapped.MAX_ABOVE_PEERS
-        number = (_milder(evidence, module, ratio) if is_close else ratio) - middle
-        yield Value(class_of(module), number, module.name)
-
-
-@above("WGT211", "median of the file, one zero point, below 90 % of the groups at code 0", wrapped.FILE_RATIO)
-def ends_of_file(evidence: Evidence) -> Iterator[Value]:
-    """Files whose tools bring every group to code 0 are left out, as in the rule."""
-    found = list(_with_ratio(evidence, has_zeros=False))
-    judged = [m for m, stats in codes(evidence) if stats.num_bits in wrapped.BITS and stats.correlation is None]
-    if len(found) < wrapped.MIN_PEERS or len(found) < len(judged) / 2:
-        return
-    if float(np.median([stats.reach_zero for _, stats, _ in found])) < wrapped.FILE_REACH:
-        yield Value(class_of(found[0][0]), float(np.median([ratio for *_, ratio in found])), "the file")
+    found = list(_ratios(evidence, is_signed=True))
+    if len(found) >= wrapped.MIN_PEERS:
+        middle = float(np.median([ratio for _, ratio, _ in found]))
+        for module, ratio, stats in found:
+            yield Value(class_of(module), min(ratio, wrapped.ratio_of(stats) or 0.0) - middle, module.name)
 
 
 @above("WGT211", "share of odd codes after a 0", wrapped.MAX_SPILL)
