@@ -42,23 +42,25 @@ class Checkpoint:
     @property
     def name(self) -> str:
         """Unique."""
-        return f"{self.group}/{self.path.name}"
+        name = self.path.name if self.path.suffix != ".gguf" or self.group == "real" else self.path.parent.name
+        return f"{self.group}/{name}"
 
 
 def checkpoints() -> Iterator[Checkpoint]:
     """All that are there."""
-    whole = base("bf16")
     for folder in sorted(FORMS.iterdir()) if FORMS.exists() else ():
         is_random, is_turned = folder.name.startswith("random"), folder.name.startswith("rotated")
-        yield Checkpoint("random" if is_random else "own", folder, None if is_random or is_turned else whole)
+        source = base("bf16" if folder.name.startswith("bf16") else "smooth")
+        yield Checkpoint("random" if is_random else "own", folder, None if is_random or is_turned else source)
     for folder in sorted(BASES.iterdir()):
         yield Checkpoint("random" if folder.name.startswith("random") else "own", folder)
     for folder in sorted(TOOLS.iterdir()) if TOOLS.exists() else ():
         if not folder.name.startswith("."):
-            yield Checkpoint("tool", _weights(folder), whole)
+            is_smoothed_itself = folder.name.startswith("gguf-py")
+            yield Checkpoint("tool", _weights(folder), None if is_smoothed_itself else base("smooth"))
     for folder in sorted(REAL.iterdir()):
         if folder.name != "bf16" and not folder.name.endswith(".lock"):
-            yield Checkpoint("real", folder, whole)
+            yield Checkpoint("real", folder, base("bf16"))
     yield from _golden()
 
 
@@ -82,7 +84,7 @@ def measure_all() -> None:
     for name in names():
         base(name)
     for one in checkpoints():
-        out = MEASURED / f"{one.name.replace('/', '--')}--{one.path.parent.name}.json"
+        out = MEASURED / f"{one.name.replace('/', '--')}.json"
         if out.exists():
             continue
         start = time.monotonic()

@@ -196,7 +196,9 @@ def spill(evidence: Evidence) -> Iterator[Value]:
     for module, stats in codes(evidence):
         if stats.num_bits in wrapped.BITS and stats.spill is not None:
             look = wide(evidence, module) if stats.spill > 0.55 else None
-            second = look.stats.spill if look is not None and look.stats.num_spill >= wrapped.MIN_ZEROS else None
+            if look is not None and look.stats.num_spill < wrapped.MIN_ZEROS:
+                continue
+            second = look.stats.spill if look is not None else None
             yield Value(class_of(module), stats.spill if second is None else min(stats.spill, second), module.name)
 
 

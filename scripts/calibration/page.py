@@ -15,7 +15,7 @@ from scripts.calibration.statistic import Statistic, statistics
 
 PAGE = ROOT / "docs" / "calibration.md"
 TRAINED = ("real", "own", "tool", "golden")
-THIN = 0.15
+THIN = 0.2
 GROUPS = {
     "own": "forms of the real model by our own packers",
     "tool": "forms of the real model by other tools",
@@ -35,9 +35,9 @@ Other forms start from a copy with AWQ's folds, or with the residual stream rota
 """
 
 COLUMNS = """
-`bound`: reported beyond it. `worst`: the healthy number nearest to it, and where. `margin`: the part of the way from
-the median to the bound that the worst leaves free; below 15 % it is marked **thin**. Where a rule looks twice, the number
-is the milder of both looks, as the rule itself uses it.
+`bound`: reported beyond it. `worst`: the healthy number nearest to it, and where. `margin`: distance of the worst to the
+bound, over the bound; below 20 % it is marked **thin**. Where a rule looks twice, the number is the milder of both looks,
+as the rule itself uses it; rows whose text says so are one of several conditions that must all hold.
 """
 
 
@@ -78,8 +78,7 @@ def _rows(statistic: Statistic, results: Sequence[Mapping[str, Any]]) -> Iterato
         sign = -1 if statistic.is_floor else 1
         worst, file, place = max(found, key=lambda one: sign * one[0])
         middle, far = float(np.median(numbers)), float(np.quantile(numbers, 0.01 if statistic.is_floor else 0.99))
-        way = statistic.bound - middle
-        margin = (statistic.bound - worst) / way if way * sign > 0 else float("nan")
+        margin = (statistic.bound - worst) * sign / abs(statistic.bound) if statistic.bound else 1.0
         files = len({file for _, file, _ in found})
         note = f"**{margin:.0%}, thin**" if margin < THIN else f"{margin:.0%}"
         yield (
