@@ -150,44 +150,29 @@ def _unused(stats: CodeStats) -> float:
     return max(used[0], len(stats.histogram) - 1 - used[-1]) * half.TAIL_SHARE / len(stats.histogram)
 
 
-def _ratios(evidence: Evidence, *, is_signed: bool) -> Iterator[tuple[StoredModule, float, CodeStats]]:
+def _ratios(evidence: Evidence) -> Iterator[tuple[StoredModule, float, CodeStats]]:
     """Module, ratio in the sample, and the statistics that decide."""
     for module, stats in codes(evidence):
         ratio = wrapped.ratio_of(stats)
-        if stats.num_bits in wrapped.BITS and wrapped._is_signed(stats) is is_signed and ratio is not None:
+        if stats.num_bits in wrapped.BITS and ratio is not None:
             look = wrapped.second(module, evidence.get("second_look")) if ratio > 0.2 else None
-            yield module, ratio, look or stats
+            if look is not None or ratio <= 0.2:
+                yield module, ratio, look or stats
 
 
 @above("WGT211", "log(lower / upper end), the milder look", wrapped.MAX_RATIO)
 def uneven_ends(evidence: Evidence) -> Iterator[Value]:
     """Where fewer than 100 codes lie at the lower end of the second look, nothing is said."""
-    for module, ratio, stats in _ratios(evidence, is_signed=False):
-        if wrapped.ends(stats)[0] >= wrapped.MIN_CODES or ratio <= 0.2:
-            yield Value(class_of(module), min(ratio, wrapped.ratio_of(stats) or 0.0), module.name)
+    for module, ratio, stats in _ratios(evidence):
+        yield Value(class_of(module), min(ratio, wrapped.ratio_of(stats) or 0.0), module.name)
 
 
 @above("WGT211", "both conditions: the smaller of log ratio / 0.3 and deviations / 5", 1.0)
 def uneven_ends_combined(evidence: Evidence) -> Iterator[Value]:
     """Both must be met."""
-    for module, ratio, stats in _ratios(evidence, is_signed=False):
-        if wrapped.ends(stats)[0] >= wrapped.MIN_CODES or ratio <= 0.2:
-            number = min(ratio, wrapped.ratio_of(stats) or 0.0) / wrapped.MAX_RATIO
-            yield Value(class_of(module), min(number, wrapped.deviations_of(stats) / wrapped.SURE_RATIO), module.name)
-
-
-@above(
-    "WGT211",
-    "log(lowest / highest code) less the median of the file, tools that bring every group to 0",
-    wrapped.MAX_ABOVE_PEERS,
-)
-def ends_above_peers(evidence: Evidence) -> Iterator[Value]:
-    """From eight modules on."""
-    found = list(_ratios(evidence, is_signed=True))
-    if len(found) >= wrapped.MIN_PEERS:
-        middle = float(np.median([ratio for _, ratio, _ in found]))
-        for module, ratio, stats in found:
-            yield Value(class_of(module), min(ratio, wrapped.ratio_of(stats) or 0.0) - middle, module.name)
+    for module, ratio, stats in _ratios(evidence):
+        number = min(ratio, wrapped.ratio_of(stats) or 0.0) / wrapped.MAX_RATIO
+        yield Value(class_of(module), min(number, wrapped.deviations_of(stats) / wrapped.SURE_RATIO), module.name)
 
 
 @above("WGT211", "share of odd codes after a 0", wrapped.MAX_SPILL)

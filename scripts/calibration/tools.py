@@ -191,6 +191,7 @@ def _auto_round(out: Path, *, layout: str, options: Mapping[str, Any]) -> None:
     texts = HEALTHY / "texts.json"
     texts.write_text(json.dumps([{"text": tokenizer.decode(ids)} for ids in samples(tokenizer)]))
     options = {**options, **scheme, "nsamples": 4, "seqlen": SEQUENCE // 2, "batch_size": 4, "dataset": str(texts)}
+    options["disable_opt_rtn"] = not options["iters"]
     made = AutoRound(model, tokenizer, device_map="cpu", **options)
     made.quantize_and_save(str(out), format=layout)
 

@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from degarble.checks.weights.explained_by import DAMAGED_FILE, DAMAGED_VALUES, WRONG_READING
 from degarble.evidence.modules import Modules
 from degarble.evidence.second_look import SecondLook
@@ -20,11 +18,8 @@ BITS = (3, 4)
 """Widths whose ends healthy tools use so evenly; 2 bits have too few codes, 8 bits too rarely an end."""
 MAX_RATIO, SURE_RATIO = 0.3, 5.0
 """log of the lowest over the highest codes, and its deviations from 0; a quarter of the top wrapped gives 0.51."""
-MAX_ABOVE_PEERS = 0.40
-"""The same above the median of the file, for tools that bring every group to code 0."""
 ALWAYS_REACHED = 0.95
 """Share of groups with code 0 from which a tool brings every group there."""
-MIN_PEERS = 8
 MAX_SPILL, MIN_ZEROS, SURE_SPILL = 0.57, 400, 6.0
 """Share of odd codes after a 0 in a word, and by how many deviations of a fair coin it must stand out."""
 WORTH_A_LOOK = 3.5
@@ -58,10 +53,11 @@ def codes_wrapped(
     A code of 16 cut to four bits becomes 0, so the lowest code gains what the highest loses. r is the log of the lowest
     over the highest code's share. With zero points both ends are alike. With one zero point in the middle, 8 of 0 to 15,
     the highest code stands for what 0 and 1 stand for on the other side, whatever the step and however far it clips: so
-    the two are added. r is then 0 but for chance. Reported above 0.3 and 5 deviations, in a sample and again in up to 256
-    Ki codes; a quarter of the top wrapped gives 0.51. TOBEMEASURED Tools that bring the largest weight of every group to code 0
-    are held against the other modules of the file: 0.40 above their median. An unmasked packer adds one to the next code
-    in the word instead: codes after a 0 are odd in half of the cases, reported above 57 % and 6 standard deviations.
+    the two are added. Tools that bring the largest weight of every group to code 0 have one 0 more in each, which is
+    taken off. r is then 0 but for chance: NUMBERS. Reported above 0.3 and 5 deviations, in a
+    sample and again in up to 256 Ki codes; a quarter of the top wrapped gives 0.51. An unmasked packer adds one to the
+    next code in the word instead: codes after a 0 are odd in half of the cases, reported above 57 % and 6 standard
+    deviations.
 
     ## Why output turns to garbage
     The largest weights of a group become its most negative ones: each error is the full range.
@@ -70,9 +66,9 @@ def codes_wrapped(
     From a slow loss of quality (2 % wrapped) to one token repeated (10 % and more).
 
     ## How to tell it from its look-alikes
-    llama.cpp's Q4_0 and auto-round bring the largest magnitude of every group to code 0, which is healthy; a whole file
-    of these that wrapped cannot be told. Clipping fills both ends alike. Less than a sixth of the top codes wrapped stays
-    below the bound.
+    llama.cpp's Q4_0 and auto-round bring the largest magnitude of every group to code 0, and symmetric tools reach code 0
+    in a quarter of the groups: both healthy, and allowed for. Clipping fills both ends alike. Less than a sixth of the
+    top codes wrapped stays below the bound.
 
     ## How to confirm
     Histogram of the unpacked codes: the lowest bin is far higher than the highest, and than its neighbour.
@@ -89,9 +85,8 @@ def codes_wrapped(
         for name, profile in module_profiles.items()
         if name in modules and profile.codes is not None and profile.codes.num_bits in BITS
     ]
-    signed = [(module, stats) for module, stats in judged if _is_signed(stats)]
     found = {one.module.name: one for one in _spilled(judged, second_look)}
-    for one in (*_uneven(judged, second_look), *_above_peers(signed, second_look)):
+    for one in _uneven(judged, second_look):
         found.setdefault(one.module.name, one)
     yield from (_finding(one) for one in found.values())
 
@@ -102,17 +97,19 @@ def _is_signed(stats: CodeStats) -> bool:
 
 
 def ends(stats: CodeStats) -> tuple[int, int]:
-    """Codes at the lower end and at the upper one that healthy weights fill alike."""
+    """Codes at the lower end and at the upper one that healthy weights fill alike; see the page."""
     low = stats.histogram[0]
-    if stats.correlation is None and not _is_signed(stats):
+    if stats.correlation is None:
         low += stats.histogram[1]
+    if _is_signed(stats):
+        low -= stats.num_groups
     return low, stats.histogram[-1]
 
 
 def ratio_of(stats: CodeStats) -> float | None:
     """log of the lower over the upper end; None where the file does not use both."""
     low, high = ends(stats)
-    return math.log(low / high) if stats.histogram[0] and high else None
+    return math.log(low / high) if stats.histogram[0] and low > 0 and high else None
 
 
 def deviations_of(stats: CodeStats) -> float:
@@ -129,25 +126,12 @@ def second(module: StoredModule, second_look: SecondLook) -> CodeStats | None:
 
 def _uneven(judged: Sequence[tuple[StoredModule, CodeStats]], second_look: SecondLook) -> Iterator[Wrapped]:
     for module, stats in judged:
-        if _is_signed(stats) or (ratio_of(stats) or 0.0) <= MAX_RATIO:
+        if (ratio_of(stats) or 0.0) <= MAX_RATIO:
             continue
         wide = second(module, second_look)
         ratio = ratio_of(wide) if wide is not None else None
         if wide is not None and ratio is not None and ratio > MAX_RATIO and deviations_of(wide) > SURE_RATIO:
             yield Wrapped(module, "wrap", ratio, MAX_RATIO)
-
-
-def _above_peers(signed: Sequence[tuple[StoredModule, CodeStats]], second_look: SecondLook) -> Iterator[Wrapped]:
-    ratios = {module.name: ratio for module, stats in signed if (ratio := ratio_of(stats)) is not None}
-    if len(ratios) < MIN_PEERS:
-        return
-    middle = float(np.median(list(ratios.values())))
-    for module, _ in signed:
-        if ratios.get(module.name, middle) - middle > MAX_ABOVE_PEERS:
-            wide = second(module, second_look)
-            ratio = ratio_of(wide) if wide is not None else None
-            if ratio is not None and ratio - middle > MAX_ABOVE_PEERS:
-                yield Wrapped(module, "wrap", ratio, middle + MAX_ABOVE_PEERS)
 
 
 def _spilled(judged: Sequence[tuple[StoredModule, CodeStats]], second_look: SecondLook) -> Iterator[Wrapped]:
