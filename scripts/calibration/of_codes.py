@@ -71,7 +71,7 @@ def correlation(evidence: Evidence) -> Iterator[Value]:
             continue
         if found < 0.8:
             look = wide(evidence, module)
-            if look is None or look.zero_spread < order.MIN_SPREAD:
+            if look is None or look.zero_spread < order.MIN_SPREAD or not look.is_telling:
                 continue
             found = max(found, look.stats.correlation if look.stats.correlation is not None else 1.0)
         yield Value(class_of(module), found, module.name)

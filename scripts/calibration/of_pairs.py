@@ -14,6 +14,7 @@ from degarble.evidence import Evidence
 from degarble.evidence.pack_orders import MIN_DEVIATIONS, MIN_RATIO, RELATED, bests
 from degarble.profile.joint import deviations
 from degarble.profile.layer import JointProfile
+from degarble.profile.sample import UNREADABLE
 
 EVERY = 3
 """Layers between two second looks that no suspicion asked for."""
@@ -146,6 +147,9 @@ def dealt(evidence: Evidence) -> Iterator[Value]:
         pairs = [profile.pair("gate", "down"), profile.pair("up", "down")]
         if {"gate", "up", "down"} <= profile.modules.keys() and all(p and p.stored <= rows.UNRELATED for p in pairs):
             block = look.block(profile)
+            try:
+                stored, restored, count = deinterleaved(block) if block is not None else (math.nan, math.nan, 1)
+            except UNREADABLE:  # inputs that cannot be cut, as the rule has it
+                continue
             if block is not None:
-                stored, restored, count = deinterleaved(block)
                 yield Value("a weak layer", deviations(restored, stored, count), profile.modules["up"])

@@ -11,6 +11,7 @@ from scripts.calibration.statistic import Value, above, below, class_of
 from degarble.checks.weights import fold_not_inverse as folds
 from degarble.checks.weights import weights_differ_beyond_format as differ
 from degarble.evidence import Evidence
+from degarble.evidence.folds import consumers
 from degarble.evidence.reference_weights import Comparison
 
 
@@ -28,7 +29,7 @@ def comparisons(evidence: Evidence) -> dict[str, Comparison]:
 def fold_errors(evidence: Evidence) -> Iterator[Value]:
     """Of what reads a norm. Half of the fold must be left as well."""
     found, modules = comparisons(evidence), evidence.get("modules")
-    readers = folds.consumers({name: one.module for name, one in found.items()}, modules)
+    readers = consumers({name: one.module for name, one in found.items()}, modules)
     for names in readers.values():
         for module in names:
             error = folds._error(found[module.name])
@@ -41,7 +42,7 @@ def fold_errors_combined(evidence: Evidence) -> Iterator[Value]:
     """As the rule joins them."""
     found, modules = comparisons(evidence), evidence.get("modules")
     weights = evidence.find("reference_weights")
-    readers = folds.consumers({name: one.module for name, one in found.items()}, modules)
+    readers = consumers({name: one.module for name, one in found.items()}, modules)
     for fold in weights.folds if weights is not None else ():
         for module in readers.get(fold.norm.canonical or "", []):
             compared = found[module.name]
@@ -79,6 +80,6 @@ def steps(evidence: Evidence) -> Iterator[Value]:
     """Integer formats; modules that other modules may scale are judged by the cosine first."""
     for name, one in comparisons(evidence).items():
         if one.steps is not None and one.module.kind == "linear":
-            is_scaled = differ._leaf(one) in differ.BEFORE
+            is_scaled = differ._leaf(one) in folds.BEFORE
             kind = class_of(one.module) + (", down_proj and o_proj" if is_scaled else "")
             yield Value(kind, one.steps, name)

@@ -78,6 +78,8 @@ def reach(evidence: Evidence) -> Iterator[Value]:
         scales = profile.scales
         if profile.reach is None or scales is None or scales.power_of_two < 1.0:
             continue
+        if scales.absmax == scales.min_positive:
+            continue
         if scales.shape[0] * scales.shape[1] >= rounded.MIN_SCALES:
             yield Value(evidence.get("modules")[name].form.format, profile.reach, name)
 

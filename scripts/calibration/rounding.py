@@ -145,7 +145,8 @@ def _compensated(weight: Array, how: Rounding, inputs: Array) -> Rounded:
     upper = _upper(hessian[np.ix_(order, order)])
     left = weight[:, order].copy()
     groups = int(index_at_work.max()) + 1
-    scales, zeros = np.zeros((len(weight), groups), how.scale_dtype), np.zeros((len(weight), groups), np.int32)
+    scales: Array = np.zeros((len(weight), groups), how.scale_dtype)
+    zeros: Array = np.zeros((len(weight), groups), np.int32)
     if how.order == "static":
         scales, zeros = _steps(weight, how, (np.arange(columns) // size).astype(np.int32))
     codes = np.empty(weight.shape, np.uint8)

@@ -30,6 +30,9 @@ INDEPENDENT = 0.3
 INDEPENDENT_WITH_ZEROS = 0.4
 """The same where zero points differ."""
 
+TELLING = 1.2
+"""Spread of zero points over the noise of mean codes: trained weights 2.0 and more, weights drawn evenly 0.7."""
+
 MIN_EXPECTED = 8.0
 """Groups without an extreme that chance would leave; fewer cannot be told from none."""
 
@@ -41,12 +44,19 @@ class WideCodes:
     stats: CodeStats
     zero_spread: float
     """Standard deviation of the zero points, in codes; 0 for symmetric schemes."""
+    mean_noise: float
+    """Standard deviation of a group's mean code if its codes were drawn at random, in codes."""
     repeats: int
     """Neighbouring groups that share one scale and zero point throughout."""
     size: int
     """Of a group, as stored."""
     rho_by_size: dict[int, float]
     """Group size -> groups without an extreme over those expected by chance; see profile/codes.py."""
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether zero points differ by more than chance moves mean codes; in evenly spread weights they do not."""
+        return self.zero_spread >= TELLING * self.mean_noise
 
     @property
     def bound(self) -> float:
@@ -98,6 +108,7 @@ def _wide_codes(module: StoredModule) -> WideCodes | None:
     return WideCodes(
         stats=stats,
         zero_spread=float(groups.zeros.std()) if groups.zeros is not None else 0.0,
+        mean_noise=float(groups.codes.std(axis=3).mean()) / groups.codes.shape[3] ** 0.5,
         repeats=_repeats(groups),
         size=groups.codes.shape[3],
         rho_by_size=rho_by_size,

@@ -18,8 +18,6 @@ BITS = (3, 4)
 """Widths whose ends healthy tools use so evenly; 2 bits have too few codes, 8 bits too rarely an end."""
 MAX_RATIO, SURE_RATIO = 0.3, 5.0
 """log of the lowest over the highest codes, and its deviations from 0; a quarter of the top wrapped gives 0.51."""
-ALWAYS_REACHED = 0.95
-"""Share of groups with code 0 from which a tool brings every group there."""
 MAX_SPILL, MIN_ZEROS, SURE_SPILL = 0.57, 400, 6.0
 """Share of odd codes after a 0 in a word, and by how many deviations of a fair coin it must stand out."""
 WORTH_A_LOOK = 3.5
@@ -51,13 +49,13 @@ def codes_wrapped(
 
     ## What it looks for
     A code of 16 cut to four bits becomes 0, so the lowest code gains what the highest loses. r is the log of the lowest
-    over the highest code's share. With zero points both ends are alike. With one zero point in the middle, 8 of 0 to 15,
-    the highest code stands for what 0 and 1 stand for on the other side, whatever the step and however far it clips: so
-    the two are added. Tools that bring the largest weight of every group to code 0 have one 0 more in each, which is
-    taken off. r is then 0 but for chance: NUMBERS. Reported above 0.3 and 5 deviations, in a
-    sample and again in up to 256 Ki codes; a quarter of the top wrapped gives 0.51. An unmasked packer adds one to the
-    next code in the word instead: codes after a 0 are odd in half of the cases, reported above 57 % and 6 standard
-    deviations.
+    over the highest code's share. With zero points both ends are alike. With one zero point in the middle, 8 of 0 to
+    15, the highest code stands for what 0 and 1 stand for on the other side, whatever the step and however far it
+    clips: so the two are added. Tools that bring the largest weight of every group to code 0 have one 0 more in each,
+    which is taken off. r is then 0 but for chance: @R211 at most in healthy tensors. Reported above 0.3 and 5
+    deviations, in a sample and again in up to 256 Ki codes; a quarter of the top wrapped gives 0.51. An unmasked packer
+    adds one to the next code in the word instead: codes after a 0 are odd in half of the cases, reported above 57 % and
+    6 standard deviations.
 
     ## Why output turns to garbage
     The largest weights of a group become its most negative ones: each error is the full range.
@@ -66,9 +64,9 @@ def codes_wrapped(
     From a slow loss of quality (2 % wrapped) to one token repeated (10 % and more).
 
     ## How to tell it from its look-alikes
-    llama.cpp's Q4_0 and auto-round bring the largest magnitude of every group to code 0, and symmetric tools reach code 0
-    in a quarter of the groups: both healthy, and allowed for. Clipping fills both ends alike. Less than a sixth of the
-    top codes wrapped stays below the bound.
+    llama.cpp's Q4_0 and auto-round bring the largest magnitude of every group to code 0, and symmetric tools reach code
+    0 in a quarter of the groups: both healthy, and allowed for. Clipping fills both ends alike. Less than a sixth of
+    the top codes wrapped stays below the bound.
 
     ## How to confirm
     Histogram of the unpacked codes: the lowest bin is far higher than the highest, and than its neighbour.
@@ -91,17 +89,12 @@ def codes_wrapped(
     yield from (_finding(one) for one in found.values())
 
 
-def _is_signed(stats: CodeStats) -> bool:
-    """Whether the tool brings the largest magnitude of every group to code 0, by the sign of its scale."""
-    return stats.correlation is None and stats.reach_zero > ALWAYS_REACHED
-
-
 def ends(stats: CodeStats) -> tuple[int, int]:
     """Codes at the lower end and at the upper one that healthy weights fill alike; see the page."""
     low = stats.histogram[0]
     if stats.correlation is None:
         low += stats.histogram[1]
-    if _is_signed(stats):
+    if stats.has_signed_scales:
         low -= stats.num_groups
     return low, stats.histogram[-1]
 

@@ -35,11 +35,11 @@ def magnitude_implausible(
     """Weights are far larger or smaller than in other layers, or have the size of raw codes.
 
     ## What it looks for
-    The rms of every linear. Against the same module in the other layers: more than 1.79 nats (a factor of six) and 6
-    robust deviations from their median, where no scale explains it; healthy modules stay within 1.35 nats (0 false of
-    252; a factor of 16 found in 209 of 210 modules with 30 layers). And by itself: whole numbers up to 3 and more with
-    an rms above 1.5 in a plain weight are codes that nobody scaled; any linear with an rms above 8 is beyond what
-    training leaves (0.6 at most in the models measured).
+    The rms of every linear. Against the same module in the other layers: more than 1.79 nats (a factor of six; 5.5 nats
+    in the first layer) and 6 robust deviations from their median, where neither a scale nor a fold explains it; healthy
+    modules stay within @M216 nats (first layer @F216). And by itself: whole numbers up to 3 and more with an rms above
+    1.5 in a plain weight are codes that nobody scaled; any linear with an rms above 8 is beyond what training leaves
+    (@S229 at most in the models measured).
 
     ## Why output turns to garbage
     A factor that was applied twice or never: codes 0 to 15 copied as if they were weights, an FP8 payload cast to bf16
@@ -49,7 +49,8 @@ def magnitude_implausible(
     Nonsense or NaN from the first token; one k_proj without its scale still answers short questions.
 
     ## How to tell it from its look-alikes
-    v_proj and o_proj of the first layer are a factor of four away in healthy models. Ternary weights are whole numbers,
+    The first layer reads the embedding, whose size is anything. A fold makes a weight larger and the norm before it, or
+    the linear that undoes it, smaller: what is left of both counts. Ternary weights are whole numbers,
     but small. A scale that is off is WGT216, a reciprocal global scale WGT212, a missing one QNT101. With fewer than
     four layers only the sizes by themselves are judged.
 

@@ -25,11 +25,10 @@ def power_of_two_scale_mismatch(modules: Modules, module_profiles: Mapping[str, 
     """All scales are powers of two, yet every block reaches the largest code: the scales were rounded afterwards.
 
     ## What it looks for
-    FP8 and FP4 weights whose scales, all of them, are powers of two, in modules with at least eight. If codes were
-    made with those scales, the largest code of a block is anywhere in the upper half of the range: only 4 % of healthy
-    128-blocks reach 448 (median; 50 % in the worst of 210 tensors), 58 to 78 % of MXFP4 blocks reach 6. If codes were
-    made with exact scales, every block does. Bound: 90 % of the sampled blocks; false alarms 0 of 210 tensors and of
-    14 MXFP4 tensors (largest share 57 %), found by construction.
+    FP8 and FP4 weights whose scales, all of them, are powers of two, in modules with at least eight. If codes were made
+    with those scales, the largest code of a block is anywhere in the upper half of the range: few healthy 128-blocks
+    reach 448 (@F214 in the worst tensor, which has few blocks), @M214 of MXFP4 blocks reach 6. If codes were made with
+    exact scales, every block does. Bound: 90 % of the sampled blocks.
 
     ## Why output turns to garbage
     The codes belong to scales that are up to twice smaller. Every block is off by a factor of its own between 1 and 2.
@@ -41,7 +40,8 @@ def power_of_two_scale_mismatch(modules: Modules, module_profiles: Mapping[str, 
 
     ## How to tell it from its look-alikes
     Healthy UE8M0 and MX files have powers of two with ordinary codes. Ordinary fp32 scales are powers of two in at
-    most 20 % of the blocks. A module with fewer than eight scales is not judged.
+    most 20 % of the blocks. A module with fewer than eight scales is not judged, nor one whose scales are all equal:
+    weights drawn evenly from an interval have the same largest value in every block.
 
     ## How to confirm
     Count the blocks whose largest code is 448 (E4M3) or 6 (E2M1). Compare the weights of a block with the source: the
@@ -59,7 +59,8 @@ def power_of_two_scale_mismatch(modules: Modules, module_profiles: Mapping[str, 
         if profile is None or profile.scales is None or profile.reach is None:
             continue
         count = profile.scales.shape[0] * profile.scales.shape[1]
-        if count >= MIN_SCALES and profile.scales.power_of_two == 1.0 and profile.reach > MAX_SHARE:
+        is_uneven = (profile.scales.absmax or 0.0) > (profile.scales.min_positive or 0.0)
+        if count >= MIN_SCALES and is_uneven and profile.scales.power_of_two == 1.0 and profile.reach > MAX_SHARE:
             yield _finding(module, profile, count)
 
 

@@ -36,12 +36,13 @@ def scale_outlier(magnitudes: Sequence[Magnitude]) -> Iterator[Finding]:
 
     ## What it looks for
     Three sizes. A module: log of its rms against the median of the same module in the other layers, where its scales
-    deviate in the same way. Healthy modules stay within 1.35 nats (a factor of 3.9); reported above 1.79 nats (six) and
-    6 robust deviations: a factor of 16 is found in 209 of 210 modules of a model with 30 layers, 8 in 201, 4 never; 0
-    false of 252. Below 8 deviations a warning. It needs four layers. A block: what is left of log2 scale and of log2
-    median |w| after rows and columns, both above 4 octaves (2 in grids of 128 by 128): factors of 64 and more always
-    found in three formats, 16 in a quarter; healthy 3.28. A row: rms and median |w| above the median row by 3.4
-    octaves: 16 found in 95 %; healthy 3.27.
+    deviate in the same way, less what a fold explains: the norm before it, or the linear that undoes its scaling, is
+    off by as much in the other direction. Healthy modules stay within @M216 nats; reported above 1.79 (a factor of six)
+    and 6 robust deviations, in the first layer above 5.5 (245). Below 8 deviations a warning. It needs four layers. A
+    block: what is left of log2 scale and of log2 median |w| after rows and columns, both above 4.5 octaves (2 in grids
+    of 128 by 128): factors of 64 and more are always found, 16 is within the healthy range (@B216). A row: rms and
+    median |w| above the median row by 3.4 octaves, less what the same neuron or channel shows in its partners: healthy
+    @W216.
 
     ## Why output turns to garbage
     One such module dominates everything behind it; one row or block makes one channel of the hidden state far too
@@ -51,17 +52,19 @@ def scale_outlier(magnitudes: Sequence[Magnitude]) -> Iterator[Finding]:
     Nonsense, or repetition, from the first token; for a block often only a loss of quality.
 
     ## How to tell it from its look-alikes
-    v_proj and o_proj of the first layer are a factor of four away in healthy models. Block scales alone reach 7 octaves
-    in a healthy model, so the weights must agree. A plain weight that is too large is WGT229, a scale of zero WGT202, a
-    reciprocal one WGT212. With fewer than four layers modules are not compared, blocks and rows are.
+    The first layer reads the embedding, whose size is anything: with fused norms its v_proj is healthy at a fiftieth.
+    AWQ's folds made its k_proj 7.4 times as large, and the norm before it as much smaller. A few neurons of trained
+    models are ten times as large as all others, in gate and up alike. Block scales alone reach 7 octaves in a healthy
+    model, so the weights must agree. A plain weight that is too large is WGT229, a scale of zero WGT202, a reciprocal
+    one WGT212. With fewer than four layers modules are not compared, blocks and rows are.
 
     ## How to confirm
     Dequantise the module and print its standard deviation beside those of the same module in other layers; for a block,
     the row around it.
 
     ## How to repair it
-    Quantise the module again from the source. If the factor is a clear power of two, a cast or a unit was applied twice:
-    find where, before changing numbers. Not safe unattended.
+    Quantise the module again from the source. If the factor is a clear power of two, a cast or a unit was applied
+    twice: find where, before changing numbers. Not safe unattended.
 
     ## References
     vllm-project/vllm#41021, sgl-project/sglang#33541
