@@ -78,10 +78,9 @@ def reach(evidence: Evidence) -> Iterator[Value]:
         scales = profile.scales
         if profile.reach is None or scales is None or scales.power_of_two < 1.0:
             continue
-        if scales.absmax == scales.min_positive:
-            continue
-        if scales.shape[0] * scales.shape[1] >= rounded.MIN_SCALES:
-            yield Value(evidence.get("modules")[name].form.format, profile.reach, name)
+        module = evidence.get("modules")[name]
+        if scales.shape[0] * scales.shape[1] >= rounded.MIN_SCALES and not rounded._is_even(module):
+            yield Value(module.form.format, profile.reach, name)
 
 
 @above("WGT215", "largest scale of 16 or 32 bits", float(exponents.LOWEST))
