@@ -16,6 +16,8 @@ from scripts.calibration.statistic import Statistic, statistics
 PAGE = ROOT / "docs" / "calibration.md"
 TRAINED = ("real", "own", "tool", "golden")
 THIN = 0.2
+ONE_CLASS = ("WGT205", "WGT215")
+"""Alike in all formats."""
 GROUPS = {
     "own": "forms of the real model by our own packers",
     "tool": "forms of the real model by other tools",
@@ -68,11 +70,14 @@ def _table(title: str, results: Sequence[Mapping[str, Any]], groups: Sequence[st
 
 def _rows(statistic: Statistic, results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     by_class: dict[str, list[tuple[float, str, str]]] = {}
+    what = statistic.what.replace("|", "\\|")
     for one in results:
         for kind, number, place in one["numbers"].get(statistic.key, ()):
-            by_class.setdefault(kind, []).append((number, one["name"].partition("/")[2], place))
+            by_class.setdefault("all formats" if statistic.rule in ONE_CLASS else kind, []).append(
+                (number, one["name"].partition("/")[2], place)
+            )
     if not by_class:
-        yield f"| {statistic.rule} | {statistic.what} | – | 0 | 0 | | | | {statistic.bound:.4g} | | |"
+        yield f"| {statistic.rule} | {what} | – | 0 | 0 | | | | {statistic.bound:.4g} | | |"
     for kind, found in sorted(by_class.items()):
         numbers = np.array([number for number, *_ in found])
         sign = -1 if statistic.is_floor else 1
@@ -82,7 +87,7 @@ def _rows(statistic: Statistic, results: Sequence[Mapping[str, Any]]) -> Iterato
         files = len({file for _, file, _ in found})
         note = f"**{margin:.0%}, thin**" if margin < THIN else f"{margin:.0%}"
         yield (
-            f"| {statistic.rule} | {statistic.what} | {kind} | {files} | {len(found)} | {middle:.3g} | {far:.3g} | {worst:.3g} "
+            f"| {statistic.rule} | {what} | {kind} | {files} | {len(found)} | {middle:.3g} | {far:.3g} | {worst:.3g} "
             f"| {statistic.bound:.4g} | {note} | {file} {_short(place)} |"
         )
 

@@ -52,10 +52,10 @@ def codes_wrapped(
     over the highest code's share. With zero points both ends are alike. With one zero point in the middle, 8 of 0 to
     15, the highest code stands for what 0 and 1 stand for on the other side, whatever the step and however far it
     clips: so the two are added. Tools that bring the largest weight of every group to code 0 have one 0 more in each,
-    which is taken off. r is then 0 but for chance: @R211 at most in healthy tensors. Reported above 0.3 and 5
-    deviations, in a sample and again in up to 256 Ki codes; a quarter of the top wrapped gives 0.51. An unmasked packer
-    adds one to the next code in the word instead: codes after a 0 are odd in half of the cases, reported above 57 % and
-    6 standard deviations.
+    which is taken off. r is then 0 but for chance: 0.21 at most in healthy tensors (9,552 of 59 checkpoints:
+    docs/calibration.md). Reported above 0.3 and 5 deviations, in a sample and again in up to 256 Ki codes; a quarter of
+    the top wrapped gives 0.51. An unmasked packer adds one to the next code in the word instead: codes after a 0 are
+    odd in half of the cases, reported above 57 % and 6 standard deviations.
 
     ## Why output turns to garbage
     The largest weights of a group become its most negative ones: each error is the full range.

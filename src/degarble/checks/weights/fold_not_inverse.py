@@ -39,8 +39,8 @@ def fold_not_inverse(reference_weights: ReferenceWeights, modules: Modules) -> I
     that reads it by s. Against the reference, the ratio of the gains (1 + w in Gemma and Qwen3-Next) times the ratio of
     the columns (least squares over sampled rows) must be 1 in every channel, for q, k and v, for gate and up, and for
     the router. Reported where the median |log| of the product is above 0.1 (0.35 at two bits, whose rounding changes
-    the size of whole columns) and above half of the fold: unfolded and rightly folded files leave @E227 at most from
-    three bits on, 0.14 at two.
+    the size of whole columns) and above half of the fold: unfolded and rightly folded files leave 0.08 at most from
+    three bits on, 0.14 at two. Measured on 14,670 weights of 128 checkpoints: docs/calibration.md.
 
     ## Why output turns to garbage
     One consumer then reads a hidden state in which some channels are many times too large. v_proj and the router are

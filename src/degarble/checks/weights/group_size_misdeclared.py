@@ -70,10 +70,11 @@ def group_size_misdeclared(
     ## What it looks for
     A quantiser stretches every group so that it reaches an end of the range: the lowest code, the highest, or where the
     zero point is the middle also code 1, which is as far from it as the highest. How many groups do not, over the
-    number that chance would leave if extremes fell anywhere in a row, is @R208 at most at the real size, and about 1 at
+    number that chance would leave if extremes fell anywhere in a row, is 0.11 at most at the real size, and about 1 at
     any smaller size or in another order (0.39 and more of tensors whose inputs were shuffled). Reported above 0.3 (0.4
-    with zero points), or where a smaller size would do: below the same bounds (healthy @H208 and more), and with zero
-    points also a correlation of mean code and zero point below 0.8. The real size is found by trying.
+    with zero points), or where a smaller size would do: below the same bounds (healthy 0.48 and more), and with zero
+    points also a correlation of mean code and zero point below 0.8. The real size is found by trying. Measured on 9,552
+    tensors of 59 checkpoints: docs/calibration.md.
 
     ## Why output turns to garbage
     Each code is multiplied with the scale of a group that it was not made for. Shapes fit, since a table of scales has

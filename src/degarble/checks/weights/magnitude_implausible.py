@@ -37,9 +37,9 @@ def magnitude_implausible(
     ## What it looks for
     The rms of every linear. Against the same module in the other layers: more than 1.79 nats (a factor of six; 5.5 nats
     in the first layer) and 6 robust deviations from their median, where neither a scale nor a fold explains it; healthy
-    modules stay within @M216 nats (first layer @F216). And by itself: whole numbers up to 3 and more with an rms above
-    1.5 in a plain weight are codes that nobody scaled; any linear with an rms above 8 is beyond what training leaves
-    (@S229 at most in the models measured).
+    modules stay within 1.23 nats (first layer 3.9). And by itself: whole numbers up to 3 and more with an rms above 1.5
+    in a plain weight are codes that nobody scaled; any linear with an rms above 8 is beyond what training leaves (1.1
+    at most in the models measured). Measured on 22,792 modules of 116 checkpoints: docs/calibration.md.
 
     ## Why output turns to garbage
     A factor that was applied twice or never: codes 0 to 15 copied as if they were weights, an FP8 payload cast to bf16

@@ -31,11 +31,11 @@ def module_exchanged(joint: Sequence[JointProfile], block_look: BlockLook, modul
 
     ## What it looks for
     Whether rows belong together. For keys and values log[T(q,k) T(v,o) / (T(q,v) T(k,o))], where T is the mean squared
-    cosine of the rows of two modules times their width: @K221 and more in all heads of healthy layers, the negative if
-    exchanged, @L221 and more in random weights. Reported below -1.5. For the MLP |z mean cos(up, down)| - |z mean
+    cosine of the rows of two modules times their width: 1.7 and more in all heads of healthy layers, the negative if
+    exchanged, -1.1 and more in random weights. Reported below -1.5. For the MLP |z mean cos(up, down)| - |z mean
     cos(gate, down)|: turning the signs of up_i and down_i changes no output, so only up can have a mean cosine with
-    down. Healthy @G221 and more, exchanged the negative; reported below -6. A few rows are read first, all of them
-    before anything is reported.
+    down. Healthy 8.4 and more, exchanged the negative; reported below -6. Measured on 1,267 blocks of 150 checkpoints
+    and 147 random models: docs/calibration.md. A few rows are read first, all of them before anything is reported.
 
     ## Why output turns to garbage
     The shapes are equal, so every loader is content: keys are mixed as if they were values, or the activation function

@@ -34,12 +34,12 @@ def norm_weights_implausible(
     """The weights of a norm cannot be right: all zero, nearly all negative, or far from the same norm in other layers.
 
     ## What it looks for
-    Norms of the text model, all bytes. Where norms multiply by w: all zero is an error, zeros at 10 % of the places
-    too (2 %: warning), and more than 90 % negative values mean that 1 was subtracted once too often (healthy 47 %
-    at most). Norms that multiply by 1 + w are not judged by sign. From four layers
-    on, a norm whose rms differs by more than a factor of e from the median of the other layers and from its neighbours
-    is an error (healthy without layer 0: @J217 in AWQ's folds, 1.14 without). Layer 0 is left out: it is healthy at a
-    factor of 8.
+    Norms of the text model, all bytes. Where norms multiply by w: all zero is an error, zeros at 10 % of the places too
+    (2 %: warning), and more than 90 % negative values mean that 1 was subtracted once too often (healthy 47 % at most).
+    Norms that multiply by 1 + w are not judged by sign. From four layers on, a norm whose rms differs by more than a
+    factor of e from the median of the other layers and from its neighbours is an error (healthy without layer 0: a
+    factor of 2.1 in AWQ's folds, 1.14 without). Layer 0 is left out: it is healthy at a factor of 8. Measured on 7,391
+    norms of 157 checkpoints: docs/calibration.md.
 
     ## Why output turns to garbage
     A norm scales every activation behind it. Whether the file holds w or 1 + w is a convention of the family; a

@@ -27,9 +27,9 @@ def pack_order_contradicts(pack_orders: PackOrders, declaration: Declaration | N
     size × mean cos² is 57 in the middle (gate with down 34, q with k 16, v with o 64), 1 by chance. Inside eights (and
     thirty-twos in GGUF) AWQ's order, its inverse, the reversed one and swapped pairs are tried on both axes. Reported
     where one restores T, to 2 at least, by more than 8 standard deviations and a factor of 1.25, and gains twice as
-    much as any other order. Healthy pairs: @D209 deviations at most; random weights @R209. Found: 828 of 840 modules
-    permuted along the inputs, 826 of 840 along the outputs, every layer permuted as a whole. The order that restores T
-    is named.
+    much as any other order. Healthy pairs: 3.0 deviations at most; random weights 6.3. Measured on 13,836 pairs of 151
+    checkpoints: docs/calibration.md. Found: 828 of 840 modules permuted along the inputs, 826 of 840 along the outputs,
+    every layer permuted as a whole. The order that restores T is named.
 
     ## Why output turns to garbage
     Six of eight neighbours in every word are at another place. Sums still have the right size, so nothing overflows and

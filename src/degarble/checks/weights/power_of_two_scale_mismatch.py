@@ -15,7 +15,7 @@ from degarble.profile.sample import UNREADABLE
 from degarble.registry import Level, check
 
 MIN_SCALES = 8
-MAX_SHARE = 0.9
+MAX_SHARE = 0.97
 MAX_EVEN = 0.9
 """Share of blocks with the most frequent scale: trained MXFP4 0.88 at most, weights drawn evenly 0.93 and more."""
 
@@ -32,8 +32,9 @@ def power_of_two_scale_mismatch(modules: Modules, module_profiles: Mapping[str, 
     ## What it looks for
     FP8 and FP4 weights whose scales, all of them, are powers of two, in modules with at least eight. If codes were made
     with those scales, the largest code of a block is anywhere in the upper half of the range: few healthy 128-blocks
-    reach 448 (@F214 in the worst tensor, which has few blocks), @M214 of MXFP4 blocks reach 6. If codes were made with
-    exact scales, every block does. Bound: 90 % of the sampled blocks.
+    reach 448 (50 % in the worst tensor, which has few blocks), 34 to 82 % of MXFP4 blocks reach 6. If codes were made
+    with exact scales, every block does. Bound: 97 % of the sampled blocks. Measured on 2,324 tensors of 12 checkpoints:
+    docs/calibration.md.
 
     ## Why output turns to garbage
     The codes belong to scales that are up to twice smaller. Every block is off by a factor of its own between 1 and 2.

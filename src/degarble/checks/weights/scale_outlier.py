@@ -21,7 +21,7 @@ FIRST_LAYER_NATS = 5.5
 MIN_Z, SURE_Z = 6.0, 8.0
 SHARE_OF_SCALE = 0.7
 """Of a deviation that its scales must show, to be called theirs."""
-MAX_OCTAVES, MAX_GRID_OCTAVES, MAX_ROW_OCTAVES = 4.5, 2.0, 3.4
+MAX_OCTAVES, MAX_GRID_OCTAVES, MAX_ROW_OCTAVES = 4.5, 2.0, 3.6
 MIN_GRID = 64
 """Rows of an FP8 block: grids of such blocks are smooth."""
 EXPLAINED_BY = (
@@ -37,12 +37,12 @@ def scale_outlier(magnitudes: Sequence[Magnitude]) -> Iterator[Finding]:
     ## What it looks for
     Three sizes. A module: log of its rms against the median of the same module in the other layers, where its scales
     deviate in the same way, less what a fold explains: the norm before it, or the linear that undoes its scaling, is
-    off by as much in the other direction. Healthy modules stay within @M216 nats; reported above 1.79 (a factor of six)
+    off by as much in the other direction. Healthy modules stay within 1.23 nats; reported above 1.79 (a factor of six)
     and 6 robust deviations, in the first layer above 5.5 (245). Below 8 deviations a warning. It needs four layers. A
     block: what is left of log2 scale and of log2 median |w| after rows and columns, both above 4.5 octaves (2 in grids
-    of 128 by 128): factors of 64 and more are always found, 16 is within the healthy range (@B216). A row: rms and
-    median |w| above the median row by 3.4 octaves, less what the same neuron or channel shows in its partners: healthy
-    @W216.
+    of 128 by 128): factors of 64 and more are always found, 16 is within the healthy range (3.57 octaves). A row: rms
+    and median |w| above the median row by 3.6 octaves, less what the same neuron or channel shows in its partners:
+    healthy 2.82 octaves. Measured on 22,792 modules of 116 checkpoints: docs/calibration.md.
 
     ## Why output turns to garbage
     One such module dominates everything behind it; one row or block makes one channel of the hidden state far too

@@ -44,7 +44,8 @@ def weights_differ_beyond_format(
     formats the median difference in steps (rounding 0.25, error compensation 0.4; reported above 0.75). For a weight
     that is another's, the same module of the other layers and its neighbours in the layer are tried, and the owner is
     named. GPTQ codes that are all those of plain rounding are an info: the compensation was not run. Healthy: a cosine
-    of @C228, a factor within @G228 nats and @S228 steps at the worst.
+    of 0.89, a factor within 0.10 nats and 0.39 steps at the worst. Measured on 19,616 weights of 128 checkpoints, three
+    bits and more: docs/calibration.md.
 
     ## Why output turns to garbage
     Layers that were exchanged, a shard of another revision, a tensor that was never written, a scale that was lost:

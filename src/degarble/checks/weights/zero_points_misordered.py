@@ -34,9 +34,10 @@ def zero_points_misordered(
 
     ## What it looks for
     In asymmetric schemes a group whose weights lean to one side has its zero point on that side, so the mean code of a
-    group follows its zero point: the correlation over groups is @C207 or more in healthy tensors (@D207 in the middle).
+    group follows its zero point: the correlation over groups is 0.80 or more in healthy tensors (0.93 in the middle).
     Codes and zero points in different orders (an AWQ order undone on one side only, a reversed or rolled table) leave
-    0.37 at most. Reported below 0.6, from 64 groups on.
+    0.37 at most. Reported below 0.6, from 64 groups on. Measured on 5,824 tensors of 35 checkpoints:
+    docs/calibration.md.
 
     ## Why output turns to garbage
     Each group is decoded with the zero point of another. The error is a constant of several steps for every group, far
