@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from degarble.architectures.interface import Architecture
 from degarble.checkpoint.tensor_data import Array
 from degarble.errors import EvidenceMissing
-from degarble.evidence.layer_series import MIN_LAYERS
+from degarble.evidence.layer_series import MIN_LAYERS, deviations, layer_series
 from degarble.evidence.modules import Modules
+from degarble.evidence.norm_gains import log_gain
+from degarble.evidence.partners import of_same_row, undoing
 from degarble.evidence.store import provides
 from degarble.formats.agreement import shape_of
 from degarble.formats.interface import StoredModule
@@ -20,6 +22,7 @@ from degarble.formats.slicing import GROUP_INDEX, group_size, num_outputs
 from degarble.profile.layer import rows
 from degarble.profile.module_profile import ModuleProfile
 from degarble.profile.sample import spread
+from degarble.profile.tensor_profile import TensorProfile
 
 FLOOR = 0.15
 """Smallest spread that is believed, in nats: some modules are equal to 4 % in all layers."""
@@ -35,7 +38,7 @@ class Magnitude:
     module: StoredModule
     rms: float
     deviation: float
-    """log(rms) less the median of the other layers, in nats."""
+    """log(rms) less the median of the other layers, in nats; less of it where the other half of a fold explains it."""
     z: float
     scale_deviation: float | None
     """The same of the median scale; None without scales."""
@@ -43,7 +46,10 @@ class Magnitude:
 
 @provides("magnitudes")
 def magnitudes(
-    modules: Modules, module_profiles: Mapping[str, ModuleProfile], architecture: Architecture | None = None
+    modules: Modules,
+    module_profiles: Mapping[str, ModuleProfile],
+    profiles: Mapping[str, TensorProfile],
+    architecture: Architecture | None = None,
 ) -> Sequence[Magnitude]:
     """Every linear that at least four layers have."""
     mtp = set(architecture.mtp_layers) if architecture is not None else set()
@@ -57,7 +63,35 @@ def magnitudes(
     enough = [by_layer for by_layer in series.values() if len(by_layer) >= MIN_LAYERS]
     if not enough:
         raise EvidenceMissing(f"fewer than {MIN_LAYERS} layers with the same linear: no peers to compare with")
-    return [one for by_layer in enough for one in _judged(by_layer, module_profiles)]
+    found = [one for by_layer in enough for one in _judged(by_layer, module_profiles)]
+    known = {one.module.name: one.deviation for one in found} | _of_norms(modules, profiles, architecture)
+    return [_unfolded(one, modules, known) for one in found]
+
+
+def _of_norms(
+    modules: Modules, profiles: Mapping[str, TensorProfile], architecture: Architecture | None
+) -> dict[str, float]:
+    """Norm -> log gain less the median of the same norm in the other layers."""
+    adds_one = architecture is not None and architecture.norm_convention == "1+w"
+    found: dict[str, float] = {}
+    for one in layer_series(modules, lambda module: module.kind == "norm"):
+        gains = {
+            layer: gain
+            for layer, norm in one.by_layer.items()
+            if (profile := profiles.get(norm.any_part.name)) and (gain := log_gain(profile, adds_one)) is not None
+        }
+        if len(gains) >= MIN_LAYERS:
+            found |= {one.by_layer[layer].name: away for layer, away in deviations(gains).items()}
+    return found
+
+
+def _unfolded(one: Magnitude, modules: Modules, known: Mapping[str, float]) -> Magnitude:
+    """What is left where a fold made the module larger and its other half smaller by as much."""
+    halves = (known[other.name] for other in undoing(one.module, modules) if other.name in known)
+    left = min((one.deviation, *(one.deviation + half for half in halves)), key=abs)
+    if left == one.deviation:
+        return one
+    return replace(one, deviation=left, z=one.z * abs(left / one.deviation))
 
 
 def _judged(by_layer: Mapping[int, list[StoredModule]], profiles: Mapping[str, ModuleProfile]) -> Iterator[Magnitude]:
@@ -149,11 +183,18 @@ def _split(values: Array, runs: Sequence[tuple[int, int]]) -> Iterator[Array]:
         at += stop - start
 
 
-def row_excess(module: StoredModule, row: int) -> float:
+def row_excess(module: StoredModule, row: int, modules: Modules) -> float:
     """How far one output is above the median of 32 others in rms and in median |w|, in octaves: the smaller of the two.
 
+    Less what the same neuron, or hidden channel, shows in its partners: a few of them are large in healthy models.
     Raises ValueError where the module cannot be cut.
     """
+    own = _row_excess(module, row)
+    others = [_row_excess(other, row) for other in of_same_row(module, modules) if num_outputs(other) > row]
+    return own - max((*others, 0.0))
+
+
+def _row_excess(module: StoredModule, row: int) -> float:
     total = num_outputs(module)
     chosen = sorted({row, *(start for start, _ in spread(total, COMPARED_ROWS, 1))})
     values = rows(module, [(at, at + 1) for at in chosen])

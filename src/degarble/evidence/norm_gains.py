@@ -38,3 +38,11 @@ def norm_gains(
             continue
         if profile.absmax is not None:
             yield NormGain(module, profile.absmax + shift, profile.count)
+
+
+def log_gain(profile: TensorProfile, adds_one: bool) -> float | None:
+    """Log rms of what a norm multiplies by; None where it has no logarithm."""
+    if profile.rms is None or profile.mean is None or profile.nonfinite:
+        return None
+    square = profile.rms**2 + (2 * profile.mean + 1 if adds_one else 0)
+    return math.log(square) / 2 if square > 0 and math.isfinite(square) else None

@@ -134,7 +134,7 @@ def _suspicion(profile: JointProfile, pair: PairScore) -> _Suspicion | None:
     (side, order), value = max(orders.items(), key=lambda item: item[1])
     is_sure = deviations(value, pair.stored, pair.count) > MIN_DEVIATIONS and value > MIN_RATIO * pair.stored
     others = [other for (_, name), other in orders.items() if name != order]
-    is_sure = is_sure and value - pair.stored > DISTINCT * (max(others, default=0.0) - pair.stored)
+    is_sure = is_sure and value > RELATED and value - pair.stored > DISTINCT * (max(others, default=0.0) - pair.stored)
     return _Suspicion(profile, pair, side, order, value) if is_sure else None
 
 

@@ -35,6 +35,8 @@ KINDS = ("linear", "router", "embedding", "head")
 SAME_COSINE = 0.9
 SCALED_OUTPUTS = ("up_proj", "v_proj", "w3")
 """Linears whose outputs AWQ and SmoothQuant divide by what they multiply the inputs of the next linear with."""
+SCALED_INPUTS = ("down_proj", "o_proj", "w2")
+"""Those next linears: the larger the factors differ, the less their columns resemble the reference's as they are."""
 PRE_SCALE = "pre_quant_scale"
 COMPENSATED = "gptq"
 """The one format whose name says how its codes were chosen."""
@@ -47,9 +49,9 @@ class Comparison:
     module: StoredModule
     reference: StoredModule
     cosine: float
-    """Of all sampled values, after folds were put back; 0 for a weight of zeros."""
+    """Of all sampled values, after folds were put back, by columns where outputs before are scaled; 0 for zeros."""
     gain: float
-    """Least-squares factor of the reference's values."""
+    """Least-squares factor of the reference's values; the median row's or column's where a fold may have scaled those."""
     steps: float | None
     """Median |difference| in steps of an integer format; None for others."""
     is_zero: bool
@@ -177,16 +179,22 @@ def _judged(
     row_logs = np.zeros(len(mine))
     if (module.canonical or "").rpartition(".")[2] in SCALED_OUTPUTS:
         row_logs = _log_factors(restored, theirs, 1)
+        gain = _median_factor(row_logs, gain)
         inverse = np.exp(-np.nan_to_num(row_logs))[:, None].astype(np.float32)
         restored, inputs = restored * inverse, inputs * inverse
+    column_logs = _log_factors(restored, theirs, 0)
+    choices = [restored, mine]
+    if (module.canonical or "").rpartition(".")[2] in SCALED_INPUTS:
+        choices.append(restored * np.exp(-np.nan_to_num(column_logs)).astype(np.float32))
+        gain = _median_factor(column_logs, gain)
     return Comparison(
         module=module,
         reference=other,
-        cosine=max(cosine(restored, theirs), cosine(mine, theirs)),
+        cosine=max(cosine(one, theirs) for one in choices),
         gain=gain,
         steps=None if steps is None else _median_steps([(restored, steps * inputs), (mine, steps)], theirs),
         is_zero=not mine.any() and bool(theirs.any()),
-        column_logs=_log_factors(restored, theirs, 0),
+        column_logs=column_logs,
         row_logs=row_logs,
         outputs=runs,
     )
@@ -211,6 +219,12 @@ def _median_steps(pairs: Sequence[tuple[Array, Array]], theirs: Array) -> float 
 def _gain(mine: Array, theirs: Array) -> float:
     energy = float(np.vdot(theirs, theirs))
     return float(np.vdot(mine, theirs)) / energy if energy > 0 else 1.0
+
+
+def _median_factor(logs: Array, otherwise: float) -> float:
+    """A fold of uneven factors has a least-squares factor above 1 on both of its sides."""
+    known = logs[~np.isnan(logs)]
+    return math.exp(float(np.median(known))) if 2 * known.size >= logs.size else otherwise
 
 
 def cosine(one: Array, other: Array) -> float:

@@ -15,7 +15,7 @@ from degarble.formats.agreement import shape_of
 from degarble.formats.interface import StoredModule
 from degarble.formats.slicing import can_slice, num_outputs, quantum, stack_outputs
 from degarble.profile.code_groups import CodeGroups, code_groups
-from degarble.profile.codes import code_stats
+from degarble.profile.codes import code_stats, lowest_end
 from degarble.profile.module_profile import CodeStats
 from degarble.profile.sample import MIN_RUN, UNREADABLE, spread
 
@@ -24,11 +24,14 @@ MAX_REPEATS = 16
 SIZES = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8, 16)
 """Group sizes that are tried, in units of the stored one."""
 
-INDEPENDENT = 0.72
-"""rho of groups that are not the quantiser's: 0.76 and more in all of 700 symmetric tensors; real groups: 0.66 at most."""
+INDEPENDENT = 0.3
+"""rho of groups that are not the quantiser's, where there is one zero point."""
 
 INDEPENDENT_WITH_ZEROS = 0.4
-"""The same for asymmetric schemes: 0.51 and more in 636 tensors; real groups: 0.18 at most."""
+"""The same where zero points differ."""
+
+TELLING = 1.2
+"""Spread of zero points over the noise of mean codes: trained weights 2.0 and more, weights drawn evenly 0.7."""
 
 MIN_EXPECTED = 8.0
 """Groups without an extreme that chance would leave; fewer cannot be told from none."""
@@ -41,12 +44,19 @@ class WideCodes:
     stats: CodeStats
     zero_spread: float
     """Standard deviation of the zero points, in codes; 0 for symmetric schemes."""
+    mean_noise: float
+    """Standard deviation of a group's mean code if its codes were drawn at random, in codes."""
     repeats: int
     """Neighbouring groups that share one scale and zero point throughout."""
     size: int
     """Of a group, as stored."""
     rho_by_size: dict[int, float]
     """Group size -> groups without an extreme over those expected by chance; see profile/codes.py."""
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether zero points differ by more than chance moves mean codes; in evenly spread weights they do not."""
+        return self.zero_spread >= TELLING * self.mean_noise
 
     @property
     def bound(self) -> float:
@@ -98,6 +108,7 @@ def _wide_codes(module: StoredModule) -> WideCodes | None:
     return WideCodes(
         stats=stats,
         zero_spread=float(groups.zeros.std()) if groups.zeros is not None else 0.0,
+        mean_noise=float(groups.codes.std(axis=3).mean()) / groups.codes.shape[3] ** 0.5,
         repeats=_repeats(groups),
         size=groups.codes.shape[3],
         rho_by_size=rho_by_size,
@@ -134,14 +145,15 @@ def _by_size(groups: CodeGroups) -> tuple[dict[int, float], dict[int, float]]:
     codes = groups.codes[0].reshape(groups.codes.shape[1], -1)  # [outputs, in]
     size, columns = groups.codes.shape[3], codes.shape[1]
     used = np.flatnonzero(np.bincount(codes.reshape(-1)) * 16 * size >= codes.size)  # one stray code is no end
-    is_extreme = (codes == used[0]) | (codes == used[-1])
-    extremes = is_extreme.sum(axis=1)  # of each row
+    low = lowest_end(groups.zeros) if used[0] == 0 else used[0]
+    flags = (codes <= low) | (codes == used[-1])
+    extremes = flags.sum(axis=1)  # of each row
     by_chance: dict[int, float] = {}
     shuffled: dict[int, float] = {}
     for tried in (int(size * factor) for factor in SIZES):
         if tried < 4 or columns % tried:
             continue
-        without = float((~is_extreme.reshape(len(codes), -1, tried).any(axis=2)).mean())
+        without = float((~flags.reshape(len(codes), -1, tried).any(axis=2)).mean())
         enough = MIN_EXPECTED * tried / codes.size
         if (expected := float(((1 - extremes / columns) ** tried).mean())) > enough:
             by_chance[tried] = without / expected

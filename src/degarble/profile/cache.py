@@ -19,7 +19,7 @@ import numpy as np
 from degarble.checkpoint.interface import Source, TensorInfo
 from degarble.errors import TargetError
 
-VERSION = 1
+VERSION = 2
 """Raised whenever a profile means something else than before."""
 
 Value = TypeVar("Value")

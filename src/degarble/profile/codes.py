@@ -8,8 +8,10 @@ Every healthy group was scaled so that it reaches an end of the range, and its m
 
     rho(g) = share of groups of g codes without an extreme / mean over rows of (1 - share of extremes in the row)^g
 
-is 0.0 to 0.66 where g is the size that was used and about 1 where it is not. Measured on 1336 healthy tensors of 14
-tools; the bounds stand with the rules.
+is near 0 where g is the size that was used and about 1 where it is not. An extreme is the lowest or the highest code.
+Where the zero point is the middle, 8 of 0 to 15, the range reaches one step further down than up: a group's largest
+weight becomes 15, or 1, or by rounding 0. There 1 counts as an extreme as well. docs/calibration.md has the numbers;
+the bounds stand with the rules.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ def code_stats(codes: Array, zeros: Array | None, num_bits: int, words: Array | 
     means = codes.sum(axis=3, dtype=np.uint32) / np.float32(codes.shape[3])  # [modules, outputs, groups]
     facts: list[dict[str, list[Any]]] = [
         _shift_facts(means, zeros, np.float32(1 << (num_bits - 1))),
-        _extreme_facts(codes, top, histograms),
+        _extreme_facts(codes, top, histograms, _lowest_ends(zeros, len(codes))),
         _spill(words, len(codes)),
     ]
     columns = {name: column for fact in facts for name, column in fact.items()}
@@ -63,14 +65,29 @@ def _histograms(codes: Array, levels: int) -> Array:
 def _shift_facts(means: Array, zeros: Array | None, middle: np.float32) -> dict[str, list[float | None]]:
     shifts = means - (middle if zeros is None else zeros)
     rows = shifts.mean(axis=2)
-    has_zeros = zeros is not None and bool((zeros != zeros.flat[0]).any())
-    correlations = list(map(correlation, means, zeros)) if has_zeros else [None] * len(means)  # type: ignore[arg-type]
+    correlations = list(map(correlation, means, zeros)) if has_zeros(zeros) else [None] * len(means)  # type: ignore[arg-type]
     return {
         "shift": median(shifts.reshape(len(shifts), -1)).tolist(),
         "shift_up": (rows > 0.25).mean(axis=1).tolist(),
         "shift_down": (rows < -0.25).mean(axis=1).tolist(),
         "correlation": correlations,
     }
+
+
+def has_zeros(zeros: Array | None) -> bool:
+    """Whether zero points differ; else the range is symmetric around one."""
+    return zeros is not None and bool((zeros != zeros.flat[0]).any())
+
+
+def lowest_end(zeros: Array | None) -> int:
+    """The highest code that counts as the lower end, in a range that uses code 0. See the docstring of this file."""
+    return 0 if has_zeros(zeros) else 1
+
+
+def _lowest_ends(zeros: Array | None, count: int) -> Array:
+    """One of each module, [modules, 1, 1, 1]."""
+    ends = [1] * count if zeros is None else [lowest_end(one) for one in zeros]
+    return np.array(ends, np.uint8).reshape(-1, 1, 1, 1)
 
 
 def correlation(left: Array, right: Array) -> float | None:
@@ -81,19 +98,19 @@ def correlation(left: Array, right: Array) -> float | None:
     return float(np.dot(one, two)) / norm if norm > 0 and one.size > 2 else None
 
 
-def _extreme_facts(codes: Array, top: int, histograms: Array) -> dict[str, list[float | None]]:
+def _extreme_facts(codes: Array, top: int, histograms: Array, ends: Array) -> dict[str, list[float | None]]:
     size = codes.shape[3]
     parts = 2 if size % 2 == 0 and size >= 4 else 1  # each group as two halves
     split = codes.reshape(*codes.shape[:3], parts, size // parts)
-    at_zero, at_top = split.min(axis=4) == 0, split.max(axis=4) == top  # [modules, outputs, groups, parts]
-    zero, full = at_zero.any(axis=3), at_top.any(axis=3)
-    reached = (zero | full).mean(axis=(1, 2))
-    share = ((codes == 0) | (codes == top)).mean(axis=(2, 3))  # [modules, outputs]
+    lowest, at_top = split.min(axis=4), split.max(axis=4) == top  # [modules, outputs, groups, parts]
+    is_end = (lowest <= ends) | at_top
+    zero, full = (lowest == 0).any(axis=3), at_top.any(axis=3)
+    share = ((codes <= ends) | (codes == top)).mean(axis=(2, 3))  # [modules, outputs]
     is_known = (histograms[:, 0] + histograms[:, -1] > 0).tolist()
-    rho = _rho(1 - reached, share, size, is_known)
-    halves = (at_zero | at_top).mean(axis=(1, 2, 3))
+    rho = _rho(1 - is_end.any(axis=3).mean(axis=(1, 2)), share, size, is_known)
+    halves = is_end.mean(axis=(1, 2, 3))
     return {
-        "extremes": reached.tolist(),
+        "extremes": (zero | full).mean(axis=(1, 2)).tolist(),
         "both_ends": (zero & full).mean(axis=(1, 2)).tolist(),
         "reach_zero": zero.mean(axis=(1, 2)).tolist(),
         "rho": rho,

@@ -21,6 +21,10 @@ class ValueStats(msgspec.Struct, frozen=True, kw_only=True):
     """Natural logarithm of each sampled output's rms; -inf for an output of zeros."""
 
 
+ALWAYS_REACHED = 0.95
+"""Share of groups with code 0 from which a tool is known to bring every group there; others reach it in 0.6 at most."""
+
+
 class CodeStats(msgspec.Struct, frozen=True, kw_only=True):
     """Integer codes of the sampled outputs, counted from 0: signed codes are shifted by 2**(bits - 1)."""
 
@@ -54,6 +58,11 @@ class CodeStats(msgspec.Struct, frozen=True, kw_only=True):
     def upper_half(self) -> float:
         """Share of codes in the upper half of the range."""
         return sum(self.histogram[len(self.histogram) // 2 :]) / max(1, sum(self.histogram))
+
+    @property
+    def has_signed_scales(self) -> bool:
+        """Whether the largest magnitude of every group lies at code 0: llama.cpp and auto-round give the scale its sign."""
+        return self.correlation is None and self.reach_zero > ALWAYS_REACHED
 
     @property
     def lower(self) -> float:

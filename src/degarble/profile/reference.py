@@ -65,7 +65,8 @@ def codes_reference(codes: Array, zeros: Array, num_bits: int) -> dict[str, floa
     """Fields of CodeStats for one module: codes [outputs, groups, group], zeros [outputs, groups]."""
     top, size = (1 << num_bits) - 1, codes.shape[2]
     shifts, means = [], []
-    reached = both = zero = 0
+    low = 0 if np.ptp(zeros) else 1
+    reached = both = zero = ended = 0
     for output in range(codes.shape[0]):
         for group in range(codes.shape[1]):
             members = codes[output, group].tolist()
@@ -74,15 +75,16 @@ def codes_reference(codes: Array, zeros: Array, num_bits: int) -> dict[str, floa
             reached += 0 in members or top in members
             both += 0 in members and top in members
             zero += 0 in members
+            ended += min(members) <= low or top in members
     count = len(means)
     flat = codes.reshape(len(codes), -1)
-    share = [sum(code in (0, top) for code in row) / len(row) for row in flat.tolist()]
+    share = [sum(code <= low or code == top for code in row) / len(row) for row in flat.tolist()]
     expected = sum((1 - one) ** size for one in share) / len(share)
     return {
         "shift": float(np.median(shifts)),
         "extremes": reached / count,
         "both_ends": both / count,
         "reach_zero": zero / count,
-        "rho": (1 - reached / count) / expected if any(share) and expected > 0 else None,
+        "rho": (1 - ended / count) / expected if any(share) and expected > 0 else None,
         "correlation": float(np.corrcoef(means, zeros.reshape(-1))[0, 1]) if np.ptp(zeros) and np.ptp(means) else None,
     }

@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from degarble.checks.weights.explained_by import DAMAGED_FILE, DAMAGED_VALUES, WRONG_READING
 from degarble.evidence.modules import Modules
 from degarble.evidence.second_look import SecondLook
@@ -18,13 +16,8 @@ from degarble.registry import Level, check
 
 BITS = (3, 4)
 """Widths whose ends healthy tools use so evenly; 2 bits have too few codes, 8 bits too rarely an end."""
-MAX_RATIO = 0.33
-"""log of lowest over highest codes, asymmetric: 0.26 at most in healthy tensors, 0.44 and more with 25 % wrapped."""
-MAX_ABOVE_PEERS = 0.40
-"""The same for symmetric schemes, above the median of the file: healthy 0.37 at most."""
-FILE_RATIO, FILE_REACH = -0.55, 0.9
-"""A whole symmetric file: healthy medians -0.68 and below, unless the tool brings every group to code 0."""
-MIN_PEERS = 8
+MAX_RATIO, SURE_RATIO = 0.3, 5.0
+"""log of the lowest over the highest codes, and its deviations from 0; a quarter of the top wrapped gives 0.51."""
 MAX_SPILL, MIN_ZEROS, SURE_SPILL = 0.57, 400, 6.0
 """Share of odd codes after a 0 in a word, and by how many deviations of a fair coin it must stand out."""
 WORTH_A_LOOK = 3.5
@@ -55,13 +48,14 @@ def codes_wrapped(
     """Codes above the highest value wrapped to zero, or spilled into their neighbour, when they were packed.
 
     ## What it looks for
-    A code of 16 cut to four bits becomes 0, so the lowest code gains what the highest loses. r = log(share of the
-    lowest / share of the highest code): asymmetric healthy tensors 0.26 at most, reported above 0.33 (25 % of the top
-    wrapped: 555 of 556 found, 32 % all; 0 of 636 healthy). Symmetric tools leave out an end, so a module is held
-    against the others of its file: healthy 0.37 above their median at most, reported above 0.40 (2,480 of 2,480; 0 of
-    700); and the file against what tools do: a median above -0.55 while fewer than 90 % of the groups reach code 0 (30
-    of 33 files). An unmasked packer adds one to the next code in the word instead: codes after a 0 are odd in 43 to 55 %
-    of cases, reported above 57 % and 6 standard deviations.
+    A code of 16 cut to four bits becomes 0, so the lowest code gains what the highest loses. r is the log of the lowest
+    over the highest code's share. With zero points both ends are alike. With one zero point in the middle, 8 of 0 to
+    15, the highest code stands for what 0 and 1 stand for on the other side, whatever the step and however far it
+    clips: so the two are added. Tools that bring the largest weight of every group to code 0 have one 0 more in each,
+    which is taken off. r is then 0 but for chance: 0.21 at most in healthy tensors (9,552 of 59 checkpoints:
+    docs/calibration.md). Reported above 0.3 and 5 deviations, in a sample and again in up to 256 Ki codes; a quarter of
+    the top wrapped gives 0.51. An unmasked packer adds one to the next code in the word instead: codes after a 0 are
+    odd in half of the cases, reported above 57 % and 6 standard deviations.
 
     ## Why output turns to garbage
     The largest weights of a group become its most negative ones: each error is the full range.
@@ -70,9 +64,9 @@ def codes_wrapped(
     From a slow loss of quality (2 % wrapped) to one token repeated (10 % and more).
 
     ## How to tell it from its look-alikes
-    llama.cpp's Q4_0 and auto-round bring the largest magnitude of every group to code 0: healthy, and left out by the
-    second condition; a whole auto-round file that wrapped cannot be told. Fewer than a quarter of the top codes wrapped
-    stays below every bound.
+    llama.cpp's Q4_0 and auto-round bring the largest magnitude of every group to code 0, and symmetric tools reach code
+    0 in a quarter of the groups: both healthy, and allowed for. Clipping fills both ends alike. Less than a sixth of
+    the top codes wrapped stays below the bound.
 
     ## How to confirm
     Histogram of the unpacked codes: the lowest bin is far higher than the highest, and than its neighbour.
@@ -89,54 +83,48 @@ def codes_wrapped(
         for name, profile in module_profiles.items()
         if name in modules and profile.codes is not None and profile.codes.num_bits in BITS
     ]
-    with_zeros = [(module, stats) for module, stats in judged if stats.correlation is not None]
-    symmetric = [(module, stats) for module, stats in judged if stats.correlation is None]
     found = {one.module.name: one for one in _spilled(judged, second_look)}
-    for one in (*_asymmetric(with_zeros, second_look), *_above_peers(symmetric, second_look), *_whole_file(symmetric)):
+    for one in _uneven(judged, second_look):
         found.setdefault(one.module.name, one)
     yield from (_finding(one) for one in found.values())
 
 
-def _ratio(stats: CodeStats) -> float | None:
-    if not stats.histogram[-1] or not stats.histogram[0]:
-        return None
-    return math.log(stats.histogram[0] / stats.histogram[-1])
+def ends(stats: CodeStats) -> tuple[int, int]:
+    """Codes at the lower end and at the upper one that healthy weights fill alike; see the page."""
+    low = stats.histogram[0]
+    if stats.correlation is None:
+        low += stats.histogram[1]
+    if stats.has_signed_scales:
+        low -= stats.num_groups
+    return low, stats.histogram[-1]
 
 
-def _second_ratio(module: StoredModule, second_look: SecondLook) -> float | None:
+def ratio_of(stats: CodeStats) -> float | None:
+    """log of the lower over the upper end; None where the file does not use both."""
+    low, high = ends(stats)
+    return math.log(low / high) if stats.histogram[0] and low > 0 and high else None
+
+
+def deviations_of(stats: CodeStats) -> float:
+    """How many standard deviations the ratio lies above 0, if codes fell independently."""
+    low, high = ends(stats)
+    return (ratio_of(stats) or 0.0) / math.sqrt(1 / max(low, 1) + 1 / max(high, 1))
+
+
+def second(module: StoredModule, second_look: SecondLook) -> CodeStats | None:
+    """Far more codes, if enough of them lie at the lower end."""
     wide = second_look.codes(module)
-    return _ratio(wide.stats) if wide is not None and wide.stats.histogram[0] >= MIN_CODES else None
+    return wide.stats if wide is not None and ends(wide.stats)[0] >= MIN_CODES else None
 
 
-def _asymmetric(judged: Sequence[tuple[StoredModule, CodeStats]], second_look: SecondLook) -> Iterator[Wrapped]:
+def _uneven(judged: Sequence[tuple[StoredModule, CodeStats]], second_look: SecondLook) -> Iterator[Wrapped]:
     for module, stats in judged:
-        first = _ratio(stats)
-        if first is not None and first > MAX_RATIO:
-            ratio = _second_ratio(module, second_look)
-            if ratio is not None and ratio > MAX_RATIO:
-                yield Wrapped(module, "wrap", ratio, MAX_RATIO)
-
-
-def _above_peers(judged: Sequence[tuple[StoredModule, CodeStats]], second_look: SecondLook) -> Iterator[Wrapped]:
-    ratios = {module.name: ratio for module, stats in judged if (ratio := _ratio(stats)) is not None}
-    if len(ratios) < MIN_PEERS:
-        return
-    middle = float(np.median(list(ratios.values())))
-    for module, _ in judged:
-        if ratios.get(module.name, middle) - middle > MAX_ABOVE_PEERS:
-            ratio = _second_ratio(module, second_look)
-            if ratio is not None and ratio - middle > MAX_ABOVE_PEERS:
-                yield Wrapped(module, "wrap", ratio, middle + MAX_ABOVE_PEERS)
-
-
-def _whole_file(judged: Sequence[tuple[StoredModule, CodeStats]]) -> Iterator[Wrapped]:
-    known = [(module, stats, ratio) for module, stats in judged if (ratio := _ratio(stats)) is not None]
-    if len(known) < MIN_PEERS or len(known) < len(judged) / 2:
-        return
-    middle = float(np.median([ratio for _, _, ratio in known]))
-    reached = float(np.median([stats.reach_zero for _, stats, _ in known]))
-    if middle > FILE_RATIO and reached < FILE_REACH:
-        yield from (Wrapped(module, "wrap", ratio, FILE_RATIO) for module, _, ratio in known if ratio > FILE_RATIO)
+        if (ratio_of(stats) or 0.0) <= MAX_RATIO:
+            continue
+        wide = second(module, second_look)
+        ratio = ratio_of(wide) if wide is not None else None
+        if wide is not None and ratio is not None and ratio > MAX_RATIO and deviations_of(wide) > SURE_RATIO:
+            yield Wrapped(module, "wrap", ratio, MAX_RATIO)
 
 
 def _spilled(judged: Sequence[tuple[StoredModule, CodeStats]], second_look: SecondLook) -> Iterator[Wrapped]:

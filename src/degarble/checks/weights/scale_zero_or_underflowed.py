@@ -69,8 +69,9 @@ def scale_zero_or_underflowed(
 
     ## How to tell it from its look-alikes
     Zero scales over codes of zero are legal: padding rows of the vocabulary, unused experts, the padded columns of AWQ
-    GEMV files. Blocks of zeros with a scale of 1 are ModelOpt's habit. Negative scales are ordinary in GGUF blocks and
-    in MLX. Rows that are zero by their codes are WGT205.
+    GEMV files. Blocks of zeros with a scale of 1 are ModelOpt's habit. Negative scales are ordinary in GGUF blocks, in
+    MLX, and where every group has its largest weight at code 0, as in auto-round's symmetric files. Rows that are zero
+    by their codes are WGT205.
 
     ## How to confirm
     Dequantise the group of the finding: all zero, while the codes are not.
@@ -89,7 +90,7 @@ def scale_zero_or_underflowed(
         if single:
             continue
         if info is not None and _is_suspicious(module, profile, profiles.get(info.name)):
-            yield from _grouped(module)
+            yield from _grouped(module, _may_be_negative(module, profile))
         elif info is None and profile is not None and profile.scales is not None and profile.scales.zeros:
             yield from _blocks(module)
 
@@ -111,9 +112,10 @@ def _single_scales(module: StoredModule, profiles: Mapping[str, TensorProfile]) 
         )
 
 
-def _may_be_negative(module: StoredModule) -> bool:
-    """MLX's offset takes the sign back; GGUF's first blocks have their largest value at code 0."""
-    return "offset" in module.form.roles or module.form.format == "gguf"
+def _may_be_negative(module: StoredModule, profile: ModuleProfile | None) -> bool:
+    """MLX's offset takes the sign back; llama.cpp and auto-round bring the largest value of a group to code 0 by it."""
+    is_signed = profile is not None and profile.codes is not None and profile.codes.has_signed_scales
+    return "offset" in module.form.roles or module.form.format == "gguf" or is_signed
 
 
 def _is_suspicious(module: StoredModule, profile: ModuleProfile | None, stored: TensorProfile | None) -> bool:
@@ -121,17 +123,17 @@ def _is_suspicious(module: StoredModule, profile: ModuleProfile | None, stored: 
     floor = COARSE_HALF if stored is not None and stored.dtype == "F16" else NOTHING
     if profile is not None and profile.scales is not None:
         scales = profile.scales
-        lost = scales.zeros or (scales.negatives and not _may_be_negative(module))
+        lost = scales.zeros or (scales.negatives and not _may_be_negative(module, profile))
         return bool(lost) or (scales.min_positive is not None and scales.min_positive < floor)
     counts = stored.counts if stored is not None else None
     return counts is not None and bool(counts.zeros or counts.negatives) and stored is not None and stored.dtype != "U8"
 
 
-def _grouped(module: StoredModule) -> Iterator[Finding]:
+def _grouped(module: StoredModule, is_signed: bool) -> Iterator[Finding]:
     info = module.part("scale")
     try:
         grid = ScaleGrid(module)
-        found = [lost for is_coarse in (False, True) if (lost := _lost(module, grid, is_coarse)) is not None]
+        found = [lost for is_coarse in (False, True) if (lost := _lost(module, grid, is_coarse, is_signed)) is not None]
     except (ValueError, KeyError):
         return
     for lost in found:
@@ -151,7 +153,7 @@ def _grouped(module: StoredModule) -> Iterator[Finding]:
         )
 
 
-def _lost(module: StoredModule, grid: ScaleGrid, is_coarse: bool) -> Lost | None:
+def _lost(module: StoredModule, grid: ScaleGrid, is_coarse: bool, is_signed: bool) -> Lost | None:
     """Places whose codes are not zero."""
     scales = grid.scales
     stored = module.part("scale")
@@ -160,7 +162,7 @@ def _lost(module: StoredModule, grid: ScaleGrid, is_coarse: bool) -> Lost | None
             return None
         flags = (scales >= NOTHING) & (scales < COARSE_HALF)
     else:
-        flags = scales < NOTHING if not _may_be_negative(module) else np.abs(scales) < NOTHING
+        flags = np.abs(scales) < NOTHING if is_signed else scales < NOTHING
     places = np.argwhere(flags)
     places = places[:: max(1, len(places) // MAX_LOOKED_AT)]
     bad, is_outlier = [], False

@@ -39,16 +39,17 @@ def weights_differ_beyond_format(
 
     ## What it looks for
     Sampled rows of every weight, dequantised, beside the same rows of the reference; what a fold moved into the norm
-    before is put back. Four numbers: is it all zero; the cosine of all values (four bits leave 0.99, two bits 0.9, other
-    weights 0.0; reported below 0.7); the least-squares factor (reported outside 0.67 to 1.5); and for integer formats
-    the median difference in steps (rounding 0.25, error compensation 0.4; reported above 0.75). For a weight that is
-    another's, the same module of the other layers and its neighbours in the layer are tried, and the owner is named. GPTQ
-    codes that are all those of plain rounding are an info: the compensation was not run. No
-    alarm for the files of 14 tools against their source.
+    before is put back. Four numbers: is it all zero; the cosine of all values (four bits leave 0.99, two bits 0.9,
+    other weights 0.0; reported below 0.7); the least-squares factor (reported outside 0.67 to 1.5); and for integer
+    formats the median difference in steps (rounding 0.25, error compensation 0.4; reported above 0.75). For a weight
+    that is another's, the same module of the other layers and its neighbours in the layer are tried, and the owner is
+    named. GPTQ codes that are all those of plain rounding are an info: the compensation was not run. Healthy: a cosine
+    of 0.89, a factor within 0.10 nats and 0.39 steps at the worst. Measured on 19,616 weights of 128 checkpoints, three
+    bits and more: docs/calibration.md.
 
     ## Why output turns to garbage
-    Layers that were exchanged, a shard of another revision, a tensor that was never written, a scale that was lost: each
-    has the right names and shapes, and often a plausible distribution.
+    Layers that were exchanged, a shard of another revision, a tensor that was never written, a scale that was lost:
+    each has the right names and shapes, and often a plausible distribution.
 
     ## What you will see
     Two neighbouring layers exchanged cost KL 0.07, a zero down_proj 0.08: both below healthy 4-bit noise. Larger
@@ -56,8 +57,8 @@ def weights_differ_beyond_format(
 
     ## How to tell it from its look-alikes
     A fine-tuned or merged model differs from its base everywhere: take the model that was quantised as the reference.
-    Rotated weights (QuaRot, SpinQuant) have a cosine of 0 everywhere by design, as has another model. AWQ between up and
-    down, and between v and o, scales rows and columns: the cosine stays high.
+    Rotated weights (QuaRot, SpinQuant) have a cosine of 0 everywhere by design, as has another model. AWQ between up
+    and down, and between v and o, scales rows and columns: the cosine stays high.
 
     ## How to confirm
     Dequantise the named tensor, subtract the reference's and divide by the step.
