@@ -51,7 +51,9 @@ def repair_pages() -> dict[Path, str]:
     by_page: dict[str, list[str]] = {}
     for one in repairs().values():
         by_page.setdefault(one.page, []).append(one.id)
-    parts = [NOTICE.replace("check's", "repair's") + "# Repairs\n\nWhat `degarble fix` can do, by the names in reports.\n"]
+    parts = [
+        NOTICE.replace("check's", "repair's") + "# Repairs\n\nWhat `degarble fix` can do, by the names in reports.\n"
+    ]
     for page, ids in by_page.items():
         text = page.replace("\n## ", "\n### ")
         parts.append(f"## {', '.join(ids)}\n\n{text}\n")

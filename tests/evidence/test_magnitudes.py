@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ def reported(folder: Path) -> set[str | None]:
     return {place.module for finding in report.findings for place in finding.all_places}
 
 
-def scaled(layer: int, *leaves: str, by: float, norm: float = 1.0):
+def scaled(layer: int, *leaves: str, by: float, norm: float = 1.0) -> Callable[[Arrays], None]:
     """A change: some linears of a layer times a factor, its first norm times another."""
 
     def change(arrays: Arrays) -> None:
