@@ -31,11 +31,12 @@ RULE_ID = re.compile(r"(CKP|CFG|QNT|WGT|NUM|TOK|TPL|KVC|ENG|RUN|DIV)[1-9]\d\d\Z"
 
 
 class Level(StrEnum):
-    """What a check must read: headers and small files, tensor bytes, or a healthy copy."""
+    """What a check must read: headers and small files, tensor bytes, a healthy copy, or what a forward pass computed."""
 
     HEADER = "header"
     CONTENT = "content"
     REFERENCE = "reference"
+    FORWARD = "forward"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,198 @@
+"""One checkpoint as the walk sees it: layers that take weights only while they run, an embedding, and a streamed head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from degarble.api import path_is_hub
+from degarble.errors import EvidenceMissing, TargetError
+from degarble.evidence import Evidence, Settings
+from degarble.evidence.model import ModelConfig
+from degarble.target import open_target
+from degarble_engine.numerics.precision import FP32, Precision
+from degarble_engine.numerics.skeleton import Keywords, Skeleton, model_config
+from degarble_engine.numerics.streamed_weights import StreamedWeights
+from degarble_engine.numerics.tap import Taps, is_norm
+from degarble_engine.numerics.tokens import TokenBatch
+
+HEAD_BLOCK_BYTES = 32 << 20
+"""Rows of the head that are in memory at once, in fp32."""
+Edit = Callable[[str, Tensor], Tensor]
+"""(full parameter name, stored values in fp32) -> values to use: plants and repairs of single components."""
+
+
+class WalkedModel:
+    """A checkpoint, opened; nothing is loaded until a layer is asked for.
+
+    `edit` sees every weight before it is used; `config_edit` may change the config's values: a counterfactual is the same
+    model with one of the two.
+    """
+
+    def __init__(
+        self,
+        evidence: Evidence,
+        precision: Precision = FP32,
+        *,
+        edit: Edit | None = None,
+        config_values: dict[str, Any] | None = None,
+    ) -> None:
+        self.evidence = evidence
+        self.precision = precision
+        self.edit = edit
+        try:
+            config: ModelConfig = evidence.get("model_config")
+            self.weights = StreamedWeights(evidence)
+        except EvidenceMissing as missing:
+            raise TargetError(f"{evidence.get('source').path}: cannot be run: {missing}") from None
+        self.file = config.file
+        values = dict(config.text) if config_values is None else config_values
+        self.config_values = values
+        self.skeleton = Skeleton(model_config(values, config.file))
+        self._keywords: list[Keywords] = []
+        self._place_outside()
+
+    @classmethod
+    def open(cls, target: str, precision: Precision = FP32) -> WalkedModel:
+        """Open what the user named."""
+        if path_is_hub(target):
+            raise TargetError(f"{target}: weights are needed on disk: download the repository first")
+        return cls(Evidence(open_target(target), Settings()), precision)
+
+    def counterfactual(self, edit: Edit | None = None, config_values: dict[str, Any] | None = None) -> WalkedModel:
+        """The same checkpoint with changed weights or another config; files are not opened again."""
+        return WalkedModel(
+            self.evidence, self.precision, edit=edit, config_values=config_values or dict(self.config_values)
+        )
+
+    @property
+    def num_layers(self) -> int:
+        """Decoder layers."""
+        return len(self.skeleton.layers)
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of the residual stream."""
+        return int(self.skeleton.config.hidden_size)
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the output projection."""
+        return self.weights.num_rows(self._head_name())
+
+    def _value(self, name: str, shape: tuple[int, ...], module: nn.Module) -> Tensor:
+        values = self.weights.tensor(name, shape)
+        if self.edit is not None:
+            values = self.edit(name, values)
+        return self.precision.weight(values, isinstance(module, nn.Linear) or values.ndim == 3, is_norm(module))
+
+    def _place_outside(self) -> None:
+        """Weights outside the layers except the two large ones: a final norm."""
+        for name, owner, attribute in self.skeleton.outside_layers():
+            shape = tuple(owner._parameters[attribute].shape)
+            owner._parameters[attribute] = nn.Parameter(self._value(name, shape, owner), requires_grad=False)
+        factors = self.weights.modules.get("rope_freqs")
+        if factors is not None and self.weights.is_gguf:
+            self._stretch_rotary(factors)
+
+    def _stretch_rotary(self, factors: Any) -> None:
+        """GGUF stores Llama 3's stretched rotary frequencies as divisors, in a tensor of its own."""
+        from degarble_engine.numerics.streamed_weights import dequantized
+
+        divisors = torch.from_numpy(dequantized(factors)).float()
+        for module in self.skeleton.model.modules():
+            buffer = module._buffers.get("inv_freq")
+            if isinstance(buffer, Tensor) and buffer.shape == divisors.shape:
+                module._buffers["inv_freq"] = buffer / divisors
+
+    @torch.no_grad()
+    def start(self, batch: TokenBatch) -> Tensor:
+        """The hidden state before the first layer. [batch, tokens, hidden]
+
+        Only the embedding's rows that the batch needs are read, and the ids are renumbered to them.
+        """
+        name = f"{self.skeleton.name_of(self.skeleton.embedding)}.weight"
+        used, renumbered = torch.unique(batch.ids, return_inverse=True)
+        if int(used[-1]) >= self.weights.num_rows(name):
+            raise TargetError(f"token id {int(used[-1])} is outside the embedding's {self.weights.num_rows(name)} rows")
+        rows = self.weights.rows(name, used.numpy())
+        if self.edit is not None:
+            rows = self.edit(name, rows)
+        embedding = self.skeleton.embedding
+        embedding._parameters["weight"] = nn.Parameter(self.precision.weight(rows, False), requires_grad=False)
+        if getattr(embedding, "padding_idx", None) is not None:
+            embedding.padding_idx = None  # the ids are renumbered
+        hidden, self._keywords = self.skeleton.arguments(renumbered)
+        return hidden
+
+    @contextmanager
+    def layer(self, index: int) -> Iterator[nn.Module]:
+        """A decoder layer with its weights; they are dropped at the end."""
+        layer = self.skeleton.layers[index]
+        prefix = self.skeleton.layer_name(index)
+        empty: list[tuple[dict[str, Any], str, Any]] = []
+        handles = []
+        try:
+            for path, module in layer.named_modules():
+                for kept in (module._parameters, module._buffers):
+                    for attribute, old in list(kept.items()):
+                        name = ".".join(part for part in (prefix, path, attribute) if part)
+                        if old is None or attribute in module._non_persistent_buffers_set:
+                            continue
+                        empty.append((kept, attribute, old))
+                        value = self._value(name, tuple(old.shape), module)
+                        kept[attribute] = (
+                            nn.Parameter(value, requires_grad=False) if kept is module._parameters else value
+                        )
+            handles = self.precision.install(layer)
+            yield layer
+        finally:
+            for handle in handles:
+                handle.remove()
+            for kept, attribute, old in empty:
+                kept[attribute] = old
+
+    @torch.no_grad()
+    def run(self, index: int, layer: nn.Module, hidden: Tensor, taps: Taps | None = None) -> Tensor:
+        """One layer on a hidden state, with the arguments that the family's code gives it."""
+        with taps.on(layer) if taps is not None else nullcontext():
+            found = layer(hidden, **self._keywords[index])
+        output = found[0] if isinstance(found, tuple) else found
+        assert isinstance(output, Tensor)
+        return output
+
+    def _head_name(self) -> str:
+        name = f"{self.skeleton.name_of(self.skeleton.head)}.weight"
+        if self.skeleton.config.tie_word_embeddings or not self.weights.has(name):
+            return f"{self.skeleton.name_of(self.skeleton.embedding)}.weight"
+        return name
+
+    def head_blocks(self) -> Iterator[tuple[int, int]]:
+        """Half-open ranges of vocabulary rows that are read together."""
+        rows = max(1, HEAD_BLOCK_BYTES // (4 * self.hidden_size))
+        for start in range(0, self.vocab_size, rows):
+            yield start, min(start + rows, self.vocab_size)
+
+    @torch.no_grad()
+    def logits(self, hidden: Tensor, rows: tuple[int, int]) -> Tensor:
+        """Logits of vocabulary rows [rows[0], rows[1]) from the last hidden state of some tokens. [tokens, rows]"""
+        name = self._head_name()
+        values = self.weights.rows(name, torch.arange(*rows).numpy())
+        if self.edit is not None:
+            values = self.edit(f"{name}[{rows[0]}:{rows[1]}]", values)
+        head = self.skeleton.head
+        kept = dict(head._parameters)
+        head._parameters["weight"] = nn.Parameter(self.precision.weight(values, False), requires_grad=False)
+        if kept.get("bias") is not None:
+            bias = self.weights.tensor(f"{self.skeleton.name_of(head)}.bias", tuple(kept["bias"].shape))
+            head._parameters["bias"] = nn.Parameter(
+                self.precision.weight(bias[rows[0] : rows[1]], False), requires_grad=False
+            )
+        try:
+            return self.skeleton.logits(hidden[None])[0].float()
+        finally:
+            head._parameters.update(kept)
