@@ -12,7 +12,7 @@ from degarble.errors import DegarbleError, TargetError, UsageError
 from degarble.evidence import Evidence, Settings
 from degarble.executor import Progress
 from degarble.policy.policy import NO_POLICY, Policy
-from degarble.registry import Level, rules
+from degarble.registry import Level, rules, static_rules
 from degarble.report.interface import Report, Target
 from degarble.report.profile import profile_of
 from degarble.runner import Outcome, run, select
@@ -58,7 +58,7 @@ def check(
         cache=cache,
         progress=progress,
     )
-    chosen = select(select_rules, ignore_rules, rules())
+    chosen = select(select_rules, ignore_rules, static_rules())
     path = os.fspath(target)
     try:
         source = open_target(target)
@@ -97,7 +97,7 @@ def check_evidence(
     """Check what is read already, or will be: the caller may go on to use the evidence."""
     source: Source = evidence.get("source")
     table = rules()
-    selected = [table[rule] for rule in (table if chosen is None else chosen)]
+    selected = [table[rule] for rule in (static_rules() if chosen is None else chosen)]
     try:
         results = run(evidence, selected, policy)
     except DegarbleError as error:

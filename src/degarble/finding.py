@@ -123,6 +123,8 @@ class Finding:
     fix: Fix | None = None
     predicts: str | None = None
     """What the user will see, where this finding knows better than the rule's page."""
+    damage: float = 0.0
+    """What the fault alone does to the output, where a command measured it: KL divergence in nats. Ranks causes."""
     fold: str | None = None
     """Findings of one rule with the same fold key become one. None: never folded."""
 

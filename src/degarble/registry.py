@@ -150,6 +150,16 @@ def rules() -> dict[str, Rule]:
     return dict(sorted(found.items(), key=lambda item: item[0]))
 
 
+def static_rules() -> dict[str, Rule]:
+    """The rules of `degarble check`: all that need no forward pass."""
+    return {name: rule for name, rule in rules().items() if rule.level is not Level.FORWARD}
+
+
+def forward_rules() -> dict[str, Rule]:
+    """The rules of `degarble compare`."""
+    return {name: rule for name, rule in rules().items() if rule.level is Level.FORWARD}
+
+
 def _is_check(candidate: object, module: ModuleType) -> bool:
     return (
         inspect.isfunction(candidate)

@@ -26,6 +26,7 @@ from degarble.cli import (
     tokenizer,
     verify_repack,
 )
+from degarble.cli.joined import joined_commands
 from degarble.cli.output import wants_json, write_failure
 from degarble.errors import DegarbleError
 
@@ -54,7 +55,7 @@ COMMANDS = (
     tokenizer,
     help,
 )
-for command in COMMANDS:
+for command in (*COMMANDS, *joined_commands()):
     command.register(app)
 
 

@@ -32,8 +32,9 @@ class Diagnosis:
 def diagnose(findings: Sequence[Finding], symptom_of: Mapping[str, frozenset[str]]) -> Diagnosis:
     """Give every finding its role and rank the causes.
 
-    `symptom_of` maps a rule to the rules that may explain it. Order of causes: severity, confidence, number of
-    findings explained, extent (checkpoint before layer before module before element), line of a trace, rule id.
+    `symptom_of` maps a rule to the rules that may explain it. Order of causes: severity, confidence, damage where a
+    command measured it, number of findings explained, extent (checkpoint before layer before module before element),
+    line of a trace, rule id.
     """
     extents = [Extent.of(finding) for finding in findings]
     by_rule: dict[str, list[int]] = {}
@@ -95,8 +96,8 @@ def _role(finding: Finding, parent: int | None) -> Role:
     return Role.SYMPTOM if parent is not None else Role.CAUSE
 
 
-def _weight(finding: Finding, extent: Extent, explained: int) -> tuple[int, int, int, int, int, str]:
+def _weight(finding: Finding, extent: Extent, explained: int) -> tuple[int, int, float, int, int, int, str]:
     severity = finding.severity.rank if finding.severity else 0
     confidence = finding.confidence.rank if finding.confidence else 0
     line = finding.location.line if finding.location.line is not None else -1
-    return (severity, confidence, -explained, extent.rank, line, finding.rule)
+    return (severity, confidence, -finding.damage, -explained, extent.rank, line, finding.rule)

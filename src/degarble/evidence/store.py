@@ -127,6 +127,10 @@ class Evidence:
         """The values of several; None for an optional one that is absent."""
         return [self.find(need.name) if need.optional else self.get(need.name) for need in needs]
 
+    def supply(self, name: str, value: Any) -> None:
+        """Evidence that a command computed: what a forward pass showed."""
+        self._values[name] = value
+
     def find(self, name: str) -> Any | None:
         """The value, or None where `get` would raise EvidenceMissing."""
         try:

@@ -63,6 +63,8 @@ class Report:
     """What was given and could not be judged, with the reason."""
     profile: Mapping[str, object] | None = None
     """The numbers behind the value rules, module by module, where they were asked for."""
+    comparison: Mapping[str, object] | None = None
+    """What `degarble compare` measured, layer by layer."""
     failure: str | None = None
     """Why the tool could not do its work at all."""
     version: str = __version__

@@ -62,6 +62,8 @@ def _extras(report: Report) -> dict[str, Any]:
         extras["error"] = report.failure
     if report.profile is not None:
         extras["profile"] = report.profile
+    if report.comparison is not None:
+        extras["comparison"] = report.comparison
     if report.accepted:
         extras["accepted"] = [_finding(finding) | _acceptance(finding) for finding in report.accepted]
     if report.waivers:

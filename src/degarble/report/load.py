@@ -94,6 +94,7 @@ class _Document(msgspec.Struct):
     unjudged: list[_Unjudged]
     error: str | None = None
     profile: dict[str, Any] | None = None
+    comparison: dict[str, Any] | None = None
 
 
 def read_report(path: str) -> Report:
@@ -161,6 +162,7 @@ def _report(document: _Document, file: str) -> Report:
         ),
         unjudged={item.what: item.reason for item in document.unjudged},
         profile=document.profile,
+        comparison=document.comparison,
         failure=document.error,
         version=document.tool.version,
         words=words,

@@ -70,6 +70,16 @@ class StreamedWeights:
         for _, pieces in self._expert_pieces(name):
             yield from pieces
 
+    def stored_part(self, name: str, expert: int | None, part: str) -> StoredModule | None:
+        """The stored module of one expert's part of a fused parameter; of the parameter, where no expert is asked for."""
+        if expert is None:
+            return self.module_of(name)
+        leaf = part.rpartition(".")[2]
+        for spelling, modules in self._expert_pieces(name):
+            if spelling.rpartition(".")[2] in _same_leaf(leaf):
+                return modules[expert] if expert < len(modules) else modules[0]
+        return self.module_of(name)
+
     def has(self, name: str) -> bool:
         """Whether the parameter can be read."""
         return next(self.stored(name), None) is not None
@@ -165,6 +175,10 @@ class StreamedWeights:
             parts.append(stacked[0] if stacked[0].ndim == 3 else np.stack(stacked))
         wanted = len(EXPERT_LEAVES.get(name.rpartition(".")[2], ()))
         return np.concatenate(parts, axis=1) if parts and len(parts) == wanted else None
+
+
+def _same_leaf(leaf: str) -> tuple[str, ...]:
+    return next((names for parts in EXPERT_LEAVES.values() for names in parts if leaf in names), (leaf,))
 
 
 def _spellings(name: str) -> tuple[str, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from copy import copy
 from typing import Any
 
 import torch
@@ -44,6 +45,8 @@ class WalkedModel:
         self.evidence = evidence
         self.precision = precision
         self.edit = edit
+        self.row_owners: dict[str, WalkedModel] = {}
+        """Embedding or head -> the model whose rows stand in for this one's."""
         try:
             config: ModelConfig = evidence.get("model_config")
             self.weights = StreamedWeights(evidence)
@@ -63,11 +66,27 @@ class WalkedModel:
             raise TargetError(f"{target}: weights are needed on disk: download the repository first")
         return cls(Evidence(open_target(target), Settings()), precision)
 
-    def counterfactual(self, edit: Edit | None = None, config_values: dict[str, Any] | None = None) -> WalkedModel:
-        """The same checkpoint with changed weights or another config; files are not opened again."""
-        return WalkedModel(
-            self.evidence, self.precision, edit=edit, config_values=config_values or dict(self.config_values)
-        )
+    def counterfactual(
+        self,
+        edit: Edit | None = None,
+        config_values: dict[str, Any] | None = None,
+        row_owners: Mapping[str, WalkedModel] | None = None,
+        *,
+        edits_outside: bool = False,
+    ) -> WalkedModel:
+        """The same checkpoint with changed weights, another config, or another model's embedding or head.
+
+        Files are not opened again; the code is shared unless the config or a weight outside the layers changes.
+        """
+        if config_values is None and not edits_outside:
+            variant = copy(self)
+            variant.edit = edit
+        else:
+            variant = WalkedModel(
+                self.evidence, self.precision, edit=edit, config_values=config_values or dict(self.config_values)
+            )
+        variant.row_owners = dict(row_owners or {})
+        return variant
 
     @property
     def num_layers(self) -> int:
@@ -82,7 +101,7 @@ class WalkedModel:
     @property
     def vocab_size(self) -> int:
         """Rows of the output projection."""
-        return self.weights.num_rows(self._head_name())
+        return self.weights.num_rows(self.head_name)
 
     def _value(self, name: str, shape: tuple[int, ...], module: nn.Module) -> Tensor:
         values = self.weights.tensor(name, shape)
@@ -115,11 +134,11 @@ class WalkedModel:
 
         Only the embedding's rows that the batch needs are read, and the ids are renumbered to them.
         """
-        name = f"{self.skeleton.name_of(self.skeleton.embedding)}.weight"
+        name = self.embedding_name
         used, renumbered = torch.unique(batch.ids, return_inverse=True)
         if int(used[-1]) >= self.weights.num_rows(name):
             raise TargetError(f"token id {int(used[-1])} is outside the embedding's {self.weights.num_rows(name)} rows")
-        rows = self.weights.rows(name, used.numpy())
+        rows = self.row_owners.get(name, self).weights.rows(name, used.numpy())
         if self.edit is not None:
             rows = self.edit(name, rows)
         embedding = self.skeleton.embedding
@@ -165,10 +184,17 @@ class WalkedModel:
         assert isinstance(output, Tensor)
         return output
 
-    def _head_name(self) -> str:
+    @property
+    def embedding_name(self) -> str:
+        """Parameter of the input embedding."""
+        return f"{self.skeleton.name_of(self.skeleton.embedding)}.weight"
+
+    @property
+    def head_name(self) -> str:
+        """Parameter of the output projection: the embedding's where the two are tied or there is no head."""
         name = f"{self.skeleton.name_of(self.skeleton.head)}.weight"
         if self.skeleton.config.tie_word_embeddings or not self.weights.has(name):
-            return f"{self.skeleton.name_of(self.skeleton.embedding)}.weight"
+            return self.embedding_name
         return name
 
     def head_blocks(self) -> Iterator[tuple[int, int]]:
@@ -180,8 +206,8 @@ class WalkedModel:
     @torch.no_grad()
     def logits(self, hidden: Tensor, rows: tuple[int, int]) -> Tensor:
         """Logits of vocabulary rows [rows[0], rows[1]) from the last hidden state of some tokens. [tokens, rows]"""
-        name = self._head_name()
-        values = self.weights.rows(name, torch.arange(*rows).numpy())
+        name = self.head_name
+        values = self.row_owners.get(name, self).weights.rows(name, torch.arange(*rows).numpy())
         if self.edit is not None:
             values = self.edit(f"{name}[{rows[0]}:{rows[1]}]", values)
         head = self.skeleton.head

@@ -1,0 +1,1 @@
+"""Rules about where a candidate leaves its reference, on a forward pass of both."""

@@ -1,0 +1,93 @@
+"""Evidence from running a model beside its reference: what the layer walk of `degarble compare` found.
+
+Plain numbers and places. The walk itself needs torch and lives in `degarble_engine`; it supplies this, and the rules of
+level `forward` judge it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from degarble.errors import EvidenceMissing
+from degarble.evidence.store import provides
+from degarble.finding import Location, Measure, Severity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blame:
+    """One component that is not the reference's, found by local tests."""
+
+    places: tuple[Location, ...]
+    """The component, and the modules that show it where it is more than one."""
+    message: str
+    severity: Severity
+    measured: Mapping[str, Measure]
+    bound: Mapping[str, Measure]
+    planted_kl: float | None = None
+    """KL divergence of the reference to itself with only this component taken from the candidate."""
+    honest_kl: float | None = None
+    """The same with the reference's own component, honestly rounded to the candidate's width."""
+    restored_kl: float | None = None
+    """KL of the reference to the candidate with this component given back."""
+    total_kl: float | None = None
+    """KL of the reference to the candidate, at the same positions."""
+    proven: bool = False
+    """Whether the counterfactuals bear it out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collapse:
+    """A block whose output lost its size on the reference's own input."""
+
+    location: Location
+    block: str
+    ratio: float
+    """Standard deviation over the reference's."""
+    mean_ratio: float
+    """Mean |output| over the reference's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """Where the candidate's own run first leaves what rounding of activations alone does to the reference."""
+
+    location: Location
+    error: float
+    """Relative error of the hidden state behind the layer."""
+    floor: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disagreement:
+    """One position at the end."""
+
+    sequence: int
+    position: int
+    text: str
+    kl: float
+    agrees: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardPass:
+    """Everything a walk over both models found."""
+
+    blames: tuple[Blame, ...] = ()
+    collapses: tuple[Collapse, ...] = ()
+    departure: Departure | None = None
+    kl: float | None = None
+    """Mean over positions, reference to candidate, in nats; None where the outputs cannot be compared."""
+    noise_kl: float = 0.0
+    top1_agreement: float | None = None
+    positions: tuple[Disagreement, ...] = ()
+    """The worst positions."""
+    num_positions: int = 0
+    details: Mapping[str, object] = field(default_factory=dict)
+    """By layer and module, for the report."""
+
+
+@provides("forward_pass")
+def forward_pass() -> ForwardPass:
+    """Only a command that runs the model has it."""
+    raise EvidenceMissing("needs a forward pass: degarble compare TARGET REFERENCE")

@@ -1,0 +1,262 @@
+"""One linear of reference and candidate, with the reference's input: what every local test looks at.
+
+Norm gains are folded into the weights, W' = W diag(gain), and the input is the normalised hidden state without its gain:
+then a fold that a quantiser moved from a norm into the weights behind it vanishes, and one that was forgotten does not.
+Fused experts become one pair for each expert and part, on the tokens that the *reference* sends there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from degarble.formats.interface import StoredModule
+from degarble_engine.numerics.tap import Taps, is_norm
+from degarble_engine.numerics.walk import LayerRun
+
+SAME_GAIN = 2.0**-7
+"""|ln ratio| of two gains that bf16 cannot tell apart: two ulps."""
+
+
+@dataclass(slots=True)
+class NormPair:
+    """One norm of both models: its gain, and who reads it."""
+
+    name: str
+    """Relative to the layer."""
+    stored: StoredModule | None
+    reference: Tensor  # [features] gain
+    candidate: Tensor  # [features] gain
+    normalised: Tensor | None
+    """[tokens, features] without the gain; None for norms that also shift."""
+    consumers: list[LinearPair] = field(default_factory=list)
+
+    @property
+    def differs(self) -> bool:
+        """Beyond what storing it once more can change."""
+        logs = (self.candidate.abs() / self.reference.abs()).log()
+        signs = (self.candidate.sign() == self.reference.sign()) | (self.reference == 0)
+        return bool((logs[torch.isfinite(logs)].abs() > SAME_GAIN).any() or not signs.all()
+                    or not torch.isfinite(self.candidate).all())  # fmt: skip
+
+
+@dataclass(slots=True)
+class LinearPair:
+    """Weights as stored, and the factors that make them comparable."""
+
+    name: str
+    """Relative to the layer; `mlp.experts.3.up_proj` for a part of fused experts."""
+    parameter: str
+    """Full name of the parameter in both models."""
+    stored: StoredModule | None
+    expert: int | None
+    rows: tuple[int, int] | None
+    """Rows of the parameter that are this pair's, where a fused one is split."""
+    reference: Tensor  # [out, in]
+    candidate: Tensor  # [out, in]
+    reference_bias: Tensor | None
+    candidate_bias: Tensor | None
+    input: Tensor  # [tokens, in] the reference's, without the norm's gain once `fold` was called
+    reference_gain: Tensor | None = None
+    candidate_gain: Tensor | None = None
+    row_fold: Tensor | None = None
+    """[out] what the candidate's outputs are divided by (folds between up and down, v and o)."""
+    column_fold: Tensor | None = None
+    """[in] what the candidate's columns are divided by."""
+
+    @property
+    def leaf(self) -> str:
+        """`down_proj`."""
+        return self.name.rpartition(".")[2]
+
+    @property
+    def kind(self) -> str:
+        """The name with `*` for an expert's number: equal for peers in all layers."""
+        return ".".join("*" if part.isdigit() else part for part in self.name.split("."))
+
+    def folded_reference(self) -> Tensor:
+        """[out, in] with the gain."""
+        return self.reference if self.reference_gain is None else self.reference * self.reference_gain
+
+    def column_factor(self) -> Tensor | None:
+        """[in] what the candidate's weight is multiplied with to stand on the same input."""
+        found = self.candidate_gain
+        if self.column_fold is not None:
+            found = 1 / self.column_fold if found is None else found / self.column_fold
+        return found
+
+    def scaled(self, values: Tensor) -> Tensor:
+        """Candidate's values (weights or steps) with gain and folds."""
+        columns = self.column_factor()
+        if columns is not None:
+            values = values * columns
+        return values if self.row_fold is None else values / self.row_fold[:, None]
+
+    def folded_candidate(self) -> Tensor:
+        """[out, in] with gain, folds divided out."""
+        return self.scaled(self.candidate)
+
+    def planted(self) -> Tensor:
+        """The candidate's weight as it would stand in the reference."""
+        found = self.folded_candidate()
+        return found if self.reference_gain is None else _divided(found, self.reference_gain)
+
+    def restored(self) -> Tensor:
+        """The reference's weight as it would stand in the candidate."""
+        found = self.folded_reference()
+        if self.row_fold is not None:
+            found = found * self.row_fold[:, None]
+        columns = self.column_factor()
+        return found if columns is None else _divided(found, columns)
+
+
+def _divided(values: Tensor, by: Tensor) -> Tensor:
+    return values / torch.where(by == 0, torch.ones_like(by), by)
+
+
+def linear_pairs(reference: LayerRun, candidate: LayerRun) -> list[LinearPair]:
+    """All linears, routers and experts that both layers have in one shape."""
+    found: list[LinearPair] = []
+    modules = dict(candidate.module.named_modules())
+    for name, module in reference.module.named_modules():
+        other = modules.get(name)
+        if name in reference.taps.experts and other is not None:
+            found += _experts(name, module, other, reference, candidate)
+        elif name in reference.taps.inputs and other is not None and not is_norm(module):
+            pair = _linear(name, module, other, reference, candidate)
+            found += [pair] if pair is not None else []
+    return found
+
+
+def _linear(
+    name: str, module: nn.Module, other: nn.Module, reference: LayerRun, candidate: LayerRun
+) -> LinearPair | None:
+    one, two = module._parameters.get("weight"), other._parameters.get("weight")
+    if one is None or two is None or one.ndim != 2 or one.shape != two.shape:
+        return None
+    parameter = f"{reference.model.skeleton.layer_name(reference.index)}.{name}.weight"
+    return LinearPair(
+        name=name,
+        parameter=parameter,
+        stored=candidate.model.weights.module_of(parameter),
+        expert=None,
+        rows=None,
+        reference=one.data.float(),
+        candidate=two.data.float(),
+        reference_bias=_bias(module),
+        candidate_bias=_bias(other),
+        input=reference.taps.inputs[name].float(),
+    )
+
+
+def _bias(module: nn.Module) -> Tensor | None:
+    found = module._parameters.get("bias")
+    return None if found is None else found.data.float()
+
+
+def _experts(
+    name: str, module: nn.Module, other: nn.Module, reference: LayerRun, candidate: LayerRun
+) -> Iterator[LinearPair]:
+    """gate, up and down of every expert; silent for experts whose matrices are stored the other way round."""
+    one, two = module._parameters, other._parameters
+    if one["gate_up_proj"].shape != two["gate_up_proj"].shape or one["down_proj"].shape != two["down_proj"].shape:
+        return
+    hidden_size = reference.taps.experts[name].hidden.shape[1]
+    if one["gate_up_proj"].shape[2] != hidden_size or one["gate_up_proj"].shape[1] != 2 * one["down_proj"].shape[2]:
+        return
+    prefix = f"{reference.model.skeleton.layer_name(reference.index)}.{name}"
+    stored = {leaf: list(candidate.model.weights.stored(f"{prefix}.{leaf}")) for leaf in ("gate_up_proj", "down_proj")}
+    tap = reference.taps.experts[name]
+    count, width = one["gate_up_proj"].shape[0], one["down_proj"].shape[2]
+    activation = getattr(module, "act_fn", nn.functional.silu)
+    for expert in range(count):
+        routed = tap.hidden[(tap.experts == expert).any(1)].float()
+        gate_up = one["gate_up_proj"].data[expert].float()
+        gate, up = (routed @ gate_up.T).chunk(2, -1)
+        inputs = {"gate_proj": routed, "up_proj": routed, "down_proj": activation(gate) * up}
+        for number, leaf in enumerate(("gate_proj", "up_proj", "down_proj")):
+            fused = "down_proj" if leaf == "down_proj" else "gate_up_proj"
+            rows = None if leaf == "down_proj" else (number * width, (number + 1) * width)
+            cut = slice(None) if rows is None else slice(*rows)
+            yield LinearPair(
+                name=f"{name}.{expert}.{leaf}",
+                parameter=f"{prefix}.{fused}",
+                stored=_of_expert(stored[fused], expert, 0 if leaf == "down_proj" else number, count),
+                expert=expert,
+                rows=rows,
+                reference=one[fused].data[expert][cut].float(),
+                candidate=two[fused].data[expert][cut].float(),
+                reference_bias=None,
+                candidate_bias=None,
+                input=inputs[leaf],
+            )
+
+
+def _of_expert(stored: list[StoredModule], expert: int, part: int, count: int) -> StoredModule | None:
+    """Stored modules come part by part, one for each expert or one for all."""
+    if len(stored) in (1, 2) and count > 2:
+        return stored[min(part, len(stored) - 1)]
+    at = part * count + expert
+    return stored[at] if at < len(stored) else None
+
+
+def norm_pairs(reference: LayerRun, candidate: LayerRun, pairs: list[LinearPair]) -> list[NormPair]:
+    """All norms, each with the linears that read exactly what it gives; those get their input without the gain."""
+    found = []
+    modules = dict(candidate.module.named_modules())
+    for name, module in reference.module.named_modules():
+        other = modules.get(name)
+        if not is_norm(module) or other is None or name not in reference.taps.inputs:
+            continue
+        if module.weight.shape != other.weight.shape:
+            continue
+        found.append(_norm_pair(name, module, other, reference, candidate, pairs))
+    return found
+
+
+def _norm_pair(
+    name: str, module: nn.Module, other: nn.Module, reference: LayerRun, candidate: LayerRun, pairs: list[LinearPair]
+) -> NormPair:
+    taps = reference.taps
+    normalised, shift = _normalised(module, taps, name)
+    parameter = f"{reference.model.skeleton.layer_name(reference.index)}.{name}.weight"
+    pair = NormPair(
+        name=name,
+        stored=candidate.model.weights.module_of(parameter),
+        reference=module.weight.data.float() + shift,
+        candidate=other.weight.data.float() + shift,
+        normalised=normalised,
+    )
+    if normalised is None:
+        return pair
+    output = taps.outputs[name]
+    for one in pairs:
+        is_read = one.input.shape == output.shape and (one.expert is None) and torch.equal(one.input, output.float())
+        of_expert = one.expert is not None and one.leaf != "down_proj" and normalised.shape[1] == one.input.shape[1]
+        if not is_read and not (of_expert and _reads(name, one, taps)):
+            continue
+        one.reference_gain, one.candidate_gain = pair.reference, pair.candidate
+        one.input = normalised if one.expert is None else _divided(one.input, pair.reference)
+        pair.consumers.append(one)
+    return pair
+
+
+def _reads(norm: str, pair: LinearPair, taps: Taps) -> bool:
+    hidden = taps.experts[pair.name.split(f".{pair.expert}.")[0]].hidden
+    return bool(hidden.shape == taps.outputs[norm].shape and torch.equal(hidden, taps.outputs[norm]))
+
+
+def _normalised(module: nn.Module, taps: Taps, name: str) -> tuple[Tensor | None, float]:
+    """The input over its rms, and what the gain is stored without: 0, or 1 for families that multiply by 1 + w."""
+    hidden, output = taps.inputs[name].float(), taps.outputs[name].float()
+    eps = float(getattr(module, "variance_epsilon", getattr(module, "eps", 0.0)))
+    unit = hidden * torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + eps)
+    gain = module.weight.data.float()
+    for shift in (0.0, 1.0):
+        wanted = unit * (gain + shift)
+        if torch.allclose(wanted, output, rtol=1e-2, atol=1e-3 * float(output.abs().max())):
+            return unit, shift
+    return None, 0.0

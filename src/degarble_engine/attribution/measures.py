@@ -1,0 +1,183 @@
+"""The numbers of one linear that the ladder judges. All local: the candidate's weight on the *reference's* input.
+
+    e           W'c x - W'r x, biases included              z, row z          rms of e / sigma, over all or for the worst row
+    sigma²      x² · step² / 12, honest rounding            weight z          the same with white input: no activations
+    slope       <W'c, W'r> / <W'r, W'r>                     row slope         the row farthest from 1
+
+sigma is kept above a tenth of what four bits would give: a zeroed row stored with scale 0 would have none.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from degarble_engine.attribution.folding import row_slopes
+from degarble_engine.attribution.linear_pair import LinearPair
+from degarble_engine.attribution.rounding_step import reference_steps, stored_steps
+
+MIN_STEP_SHARE = 0.1
+SMALL_ROW = 1e-4
+"""Rows with less than this share of the mean energy have no slope worth a word."""
+SHOWN_DB = 200.0
+CONSTANT_ERROR = 0.95
+"""|mean over tokens| / rms of an error that is one constant vector: of a bias. Healthy weights reach 0.90."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Measures:
+    """One module. Plain numbers, so that a walk can be resumed from them."""
+
+    name: str
+    kind: str
+    layer: int | None
+    expert: int | None
+    parameter: str
+    scheme: str
+    """Peers have the same."""
+    has_steps: bool
+    finite: bool
+    relative: float
+    """rms e / rms y"""
+    cosine: float
+    max_error: float
+    max_token: int
+    max_row: int
+    inherited: float | None
+    """The same relative error of the candidate's own run."""
+    slope: float
+    row_slope: float
+    row_slope_at: int
+    z: float | None
+    row_z: float | None
+    row_z_at: int
+    weight_z: float | None
+    row_weight_z: float | None
+    reference_z: float
+    """Weight z in steps of four-bit rounding of the reference."""
+    row_reference_z: float
+    constant: float
+    """|mean over tokens| / rms of the error."""
+    folded: bool
+    by_token: list[float]
+    """Relative error of every token."""
+
+    @property
+    def sqnr_db(self) -> float:
+        """Signal over error."""
+        return SHOWN_DB if self.relative <= 0 else min(SHOWN_DB, -20 * math.log10(self.relative))
+
+
+def measure(pair: LinearPair, layer: int | None, is_gguf: bool, own: tuple[Tensor, Tensor] | None) -> Measures:
+    """All numbers of one pair. `own`: outputs of the reference's and of the candidate's own run."""
+    wanted, found = pair.folded_reference(), pair.folded_candidate()
+    finite = bool(torch.isfinite(pair.candidate).all())
+    if not finite:
+        found = torch.nan_to_num(found, nan=0.0, posinf=0.0, neginf=0.0)
+    stored = None if pair.stored is None else stored_steps(pair.stored, pair.candidate, is_gguf)
+    floor = reference_steps(wanted)
+    steps = None if stored is None else pair.scaled(stored).abs()
+    plain = pair.stored is not None and pair.stored.form.format == "plain"
+    if steps is not None and not plain:
+        steps = torch.maximum(steps, MIN_STEP_SHARE * floor)
+    delta = found - wanted
+    error, output = _error(pair, delta, wanted)
+    slopes = row_slopes(found, wanted)
+    energy = wanted.pow(2).sum(1)
+    slopes = torch.where(energy > SMALL_ROW * energy.mean(), slopes, torch.ones_like(slopes))
+    worst_slope = int((slopes - 1).abs().argmax())
+    z, row_z, row_at = _z(pair.input, error, steps)
+    weight_z, row_weight_z = _weight_z(delta, steps)
+    reference_z, row_reference_z = _weight_z(delta, floor)
+    worst = int(error.abs().argmax()) if error.numel() else 0
+    rms_error, rms_output = _rms(error), _rms(output)
+    return Measures(
+        name=pair.name,
+        kind=pair.kind,
+        layer=layer,
+        expert=pair.expert,
+        parameter=pair.parameter,
+        scheme=_scheme(pair),
+        has_steps=steps is not None,
+        finite=finite,
+        relative=rms_error / max(rms_output, 1e-30) if error.numel() else _rms(delta) / max(_rms(wanted), 1e-30),
+        cosine=_cosine(output + error, output),
+        max_error=float(error.abs().max()) if error.numel() else 0.0,
+        max_token=worst // max(1, error.shape[1]),
+        max_row=worst % max(1, error.shape[1]),
+        inherited=None if own is None else relative_error(own[1], own[0]),
+        slope=float((found * wanted).sum() / wanted.pow(2).sum().clamp_min(1e-30)) if bool(energy.any()) else 1.0,
+        row_slope=float(slopes[worst_slope]),
+        row_slope_at=worst_slope,
+        z=z,
+        row_z=row_z,
+        row_z_at=row_at,
+        weight_z=weight_z,
+        row_weight_z=row_weight_z,
+        reference_z=reference_z or 0.0,
+        row_reference_z=row_reference_z or 0.0,
+        constant=float(error.mean(0).pow(2).mean().sqrt()) / max(rms_error, 1e-30) if error.numel() else 0.0,
+        folded=pair.row_fold is not None or pair.column_fold is not None,
+        by_token=_by_token(error, output),
+    )
+
+
+def _scheme(pair: LinearPair) -> str:
+    if pair.stored is None:
+        return "unknown"
+    form = pair.stored.form
+    return form.format + ("" if form.scheme is None else f" {form.scheme.label} {form.scheme.format or ''}")
+
+
+def _error(pair: LinearPair, delta: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    error, output = pair.input @ delta.T, pair.input @ wanted.T
+    zero = torch.zeros(1)
+    mine, theirs = pair.candidate_bias, pair.reference_bias
+    if mine is not None and pair.row_fold is not None:
+        mine = mine / pair.row_fold
+    if mine is not None or theirs is not None:
+        error = error + (zero if mine is None else mine) - (zero if theirs is None else theirs)
+        output = output + (zero if theirs is None else theirs)
+    return error, output
+
+
+def _z(inputs: Tensor, error: Tensor, steps: Tensor | None) -> tuple[float | None, float | None, int]:
+    if steps is None or not error.numel():
+        return None, None, 0
+    variance = inputs.pow(2) @ (steps.pow(2) / 12).T
+    ratios = error.pow(2) / variance.clamp_min(1e-30)
+    rows = ratios.mean(0)
+    return math.sqrt(float(rows.mean())), math.sqrt(float(rows.max())), int(rows.argmax())
+
+
+def _weight_z(delta: Tensor, steps: Tensor | None) -> tuple[float | None, float | None]:
+    if steps is None:
+        return None, None
+    rows = delta.pow(2).sum(1) / (steps.pow(2).sum(1) / 12).clamp_min(1e-30)
+    rows = torch.where(delta.any(1), rows, torch.zeros_like(rows))
+    return math.sqrt(float(rows.mean())), math.sqrt(float(rows.max()))
+
+
+def _rms(values: Tensor) -> float:
+    return float(values.pow(2).mean().sqrt()) if values.numel() else 0.0
+
+
+def _cosine(one: Tensor, other: Tensor) -> float:
+    norm = float(one.norm()) * float(other.norm())
+    return float((one * other).sum()) / norm if norm > 0 and math.isfinite(norm) else float(not other.any())
+
+
+def _by_token(error: Tensor, output: Tensor) -> list[float]:
+    if not error.numel():
+        return []
+    found = error.norm(dim=1) / output.norm(dim=1).clamp_min(1e-30)
+    return [round(float(one), 5) for one in found]
+
+
+def relative_error(found: Tensor, wanted: Tensor) -> float:
+    """‖found - wanted‖ / ‖wanted‖; infinite where anything is not finite."""
+    value = float((found.float() - wanted.float()).norm()) / max(float(wanted.float().norm()), 1e-30)
+    return value if math.isfinite(value) else math.inf

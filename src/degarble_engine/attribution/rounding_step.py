@@ -1,0 +1,96 @@
+"""The size of one rounding step at every weight, from what the file stores: s for integers, the local ulp for floats.
+
+    integers        s                               one scale a group, channel or tensor
+    E4M3            s · 2^(floor(log2 |w / s|) - 3) at least s · 2^-9
+    E2M1            s · (.5 .5 .5 .5 .75 1 1.5 2)   mean of the two gaps beside each of its eight values
+    plain           the ulp of the stored dtype
+
+Honest rounding has variance step² / 12. GGUF's rows may be permuted and most of its types hide their scales: no steps.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from degarble.checkpoint.tensor_data import Array
+from degarble.errors import DegarbleError
+from degarble.formats.interface import PAYLOAD, StoredModule
+
+MANTISSA = {"BF16": 7, "F16": 10, "F32": 23, "F64": 52}
+E4M3_MANTISSA, E4M3_SMALLEST = 3, 2.0**-9
+E2M1_STEPS = ((0.25, 0.5), (0.75, 0.5), (1.25, 0.5), (1.75, 0.5), (2.5, 0.75), (3.5, 1.0), (5.0, 1.5), (np.inf, 2.0))
+"""(magnitudes below, step)."""
+REFERENCE_GROUP, REFERENCE_LEVELS = 64, 15
+UNREADABLE = (ValueError, KeyError, IndexError, NotImplementedError, DegarbleError)
+
+
+def stored_steps(module: StoredModule, weight: Tensor, is_gguf: bool) -> Tensor | None:
+    """[out, in] steps of the module's own format; None where the file does not tell."""
+    scheme = module.form.scheme
+    try:
+        if module.form.format == "plain":
+            dtype = module.parts[module.form.roles[PAYLOAD]].dtype.removeprefix("GGUF:")
+            return ulps(weight, MANTISSA[dtype]) if dtype in MANTISSA else None
+        if scheme is None or is_gguf or module.form.missing:
+            return None
+        scales = _expanded(module, tuple(weight.shape))
+    except UNREADABLE:
+        return None
+    if scales is None:
+        return None
+    if scheme.type == "int":
+        return scales
+    if scheme.type == "float" and scheme.num_bits == 8:
+        units = (weight / scales).abs().nan_to_num()
+        return scales * ulps(units, E4M3_MANTISSA).clamp_min(E4M3_SMALLEST)
+    if scheme.type == "float" and scheme.num_bits == 4:
+        units = (weight / scales).abs().nan_to_num()
+        steps = torch.full_like(units, E2M1_STEPS[-1][1])
+        for below, step in reversed(E2M1_STEPS[:-1]):
+            steps = torch.where(units < below, step, steps)
+        return scales * steps
+    return None
+
+
+def ulps(values: Tensor, mantissa: int) -> Tensor:
+    """Distance to the next number of a float format with so many bits behind the point."""
+    _, exponents = torch.frexp(values)
+    found = torch.ldexp(torch.ones_like(values), exponents - 1 - mantissa)
+    return torch.where(values == 0, torch.zeros_like(found), found)
+
+
+def reference_steps(weight: Tensor) -> Tensor:
+    """[out, in] the step that rounding to four bits, asymmetric, in groups of 64, would have here."""
+    size = REFERENCE_GROUP if weight.shape[-1] % REFERENCE_GROUP == 0 else weight.shape[-1]
+    groups = weight.reshape(weight.shape[0], -1, size)
+    steps = (groups.amax(-1).clamp_min(0) - groups.amin(-1).clamp_max(0)) / REFERENCE_LEVELS
+    return steps.repeat_interleave(size, dim=1)
+
+
+def _expanded(module: StoredModule, shape: tuple[int, ...]) -> Tensor | None:
+    """Scales of any granularity as one number a weight."""
+    scales = np.abs(np.asarray(module.scales(), np.float32))
+    if scales.ndim != 2 or len(shape) != 2:
+        return None
+    out = shape[0]
+    index = module.group_index() if scales.shape[1] > 1 and scales.shape[0] == out else None
+    if index is not None:
+        if int(np.max(index, initial=0)) >= scales.shape[1]:
+            return None
+        return torch.from_numpy(np.ascontiguousarray(scales[:, index]))
+    block = module.form.scheme.block_shape if module.form.scheme is not None else None
+    rows, columns = (_spread(n, have, b) for n, have, b in zip(shape, scales.shape, block or (0, 0), strict=True))
+    if rows is None or columns is None:
+        return None
+    return torch.from_numpy(np.ascontiguousarray(scales[rows][:, columns]))
+
+
+def _spread(size: int, have: int, block: int) -> Array | None:
+    """Which of `have` scales each of `size` positions uses."""
+    if have == 1:
+        return np.zeros(size, np.int64)
+    step = block or -(-size // have)
+    index = np.arange(size) // step
+    return index if int(index[-1]) == have - 1 else None

@@ -1,0 +1,1 @@
+"""Commands that need torch; they import it only when they run."""
