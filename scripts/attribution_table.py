@@ -109,7 +109,9 @@ def encoded(module: StoredModule, values: Array) -> Array:
     return np.clip(np.round(values + offset), 0, top).astype(module.codes().dtype)
 
 
-def on_units(change: Callable[[Array, random.Random], Array], leaves: tuple[str, ...] = LINEARS) -> Callable[[Job], Expected]:
+def on_units(
+    change: Callable[[Array, random.Random], Array], leaves: tuple[str, ...] = LINEARS
+) -> Callable[[Job], Expected]:
     """A fault in the codes."""
 
     def plant(job: Job) -> Expected:
@@ -119,7 +121,9 @@ def on_units(change: Callable[[Array, random.Random], Array], leaves: tuple[str,
     return plant
 
 
-def on_scales(change: Callable[[Array, random.Random], Array], leaves: tuple[str, ...] = LINEARS) -> Callable[[Job], Expected]:
+def on_scales(
+    change: Callable[[Array, random.Random], Array], leaves: tuple[str, ...] = LINEARS
+) -> Callable[[Job], Expected]:
     """A fault in the scales; in the values where there are none."""
 
     def plant(job: Job) -> Expected:
@@ -151,9 +155,10 @@ def awq_order(values: Array, _: random.Random) -> Array:
 
 def noisy(share: float) -> Callable[[Array, random.Random], Array]:
     """Noise of a share of the standard deviation."""
-    return lambda values, rng: values + np.random.default_rng(rng.randrange(1 << 30)).normal(
-        0, share * values.std(), values.shape
-    ).astype(np.float32)
+    return lambda values, rng: (
+        values
+        + np.random.default_rng(rng.randrange(1 << 30)).normal(0, share * values.std(), values.shape).astype(np.float32)
+    )
 
 
 def gguf_order(values: Array, _: random.Random) -> Array:
@@ -355,7 +360,11 @@ def rows(healthy: Path, num_faults: int, only: str) -> Iterator[str]:
         for names in chosen(form, num_faults, title):
             seed = f"{title} {names}"
             work = candidate_of(healthy, form, healthy / reference_name)
-            job = Job(work, Evidence(candidate_of(healthy, form, healthy / reference_name).source(), Settings()), random.Random(seed))
+            job = Job(
+                work,
+                Evidence(candidate_of(healthy, form, healthy / reference_name).source(), Settings()),
+                random.Random(seed),
+            )
             expected = [place for name in names for place in FAULTS[name](job)]
             start = time.monotonic()
             first, listed, strangers, said = judged(report_of(work, reference), expected)
@@ -364,7 +373,9 @@ def rows(healthy: Path, num_faults: int, only: str) -> Iterator[str]:
             print(title, names, expected, "FIRST" if first else "-", "ALL" if listed else "-", strangers, said,
                   f"{time.monotonic() - start:.0f} s", flush=True)  # fmt: skip
             if not first or not listed or strangers:
-                misses.append(f"- {title}, {' + '.join(names)} at {expected}: first {first}, all {listed}, {strangers} more; {said}")
+                misses.append(
+                    f"- {title}, {' + '.join(names)} at {expected}: first {first}, all {listed}, {strangers} more; {said}"
+                )
         yield f"| {title} | {counts[0]} | {counts[1]} | {counts[2]} | {counts[3]} |"
     yield ""
     yield from misses
@@ -389,7 +400,11 @@ def healthy_rows(healthy: Path, only: str) -> Iterator[str]:
             continue
         base = reference
         if form.startswith("tools/"):
-            base = WalkedModel.open(str(healthy / "bases/bf16")) if (healthy / "bases/bf16/config.json").exists() else reference
+            base = (
+                WalkedModel.open(str(healthy / "bases/bf16"))
+                if (healthy / "bases/bf16/config.json").exists()
+                else reference
+            )
         target = healthy / form
         files = sorted(target.glob("*.gguf")) if form != "unknown" and target.is_dir() else []
         work = Workspace(open_target(files[0])) if files else candidate_of(healthy, form, healthy / "bases/smooth")

@@ -130,7 +130,9 @@ class Watcher:
                 found.append(Alarm(block=name, reason="mean |output|", value=one.mean, bound=MIN_MEAN_ABS))
             wanted = self._peers(name) if reference is None else reference.get(name)
             if wanted and one.std < MAX_PEER_RATIO * wanted:
-                found.append(Alarm(block=name, reason="std of the output", value=one.std, bound=MAX_PEER_RATIO * wanted))
+                found.append(
+                    Alarm(block=name, reason="std of the output", value=one.std, bound=MAX_PEER_RATIO * wanted)
+                )
         return found
 
     def spreads(self) -> dict[str, float]:
@@ -155,7 +157,9 @@ class Watcher:
         """Watch inside a block."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 

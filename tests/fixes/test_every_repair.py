@@ -15,7 +15,8 @@ from degarble.repairing.undo import UNDO_FILE, invert
 from tests.fixes.expected import ALONE, BYTES_ALONE, BYTES_WITH_REFERENCE, LARGE, NOT_WITH_REFERENCE
 from tests.fixes.planted import TEXT_RULES, Planted, is_mended, other_tensors, planned, planner, planted, steps_for
 
-FAULTS = {fault.name: fault for fault in faults()}
+STATIC = [fault for fault in faults() if not fault.needs_forward_pass]
+FAULTS = {fault.name: fault for fault in STATIC}
 
 
 def _is_header(fault: Fault) -> bool:
@@ -25,7 +26,7 @@ def _is_header(fault: Fault) -> bool:
 def _fast() -> set[str]:
     """The first fault of each header rule in each outcome, and of each outcome of the other rules that are mended."""
     chosen: dict[tuple[str, str], str] = {}
-    for fault in faults():
+    for fault in STATIC:
         outcome = ALONE.get(fault.name, "")
         if (_is_header(fault) and not fault.rule.startswith(TEXT_RULES)) or outcome:
             chosen.setdefault((fault.rule, outcome), fault.name)
@@ -35,7 +36,7 @@ def _fast() -> set[str]:
 FAST = _fast()
 EVERY = [
     pytest.param(fault, id=f"{fault.rule}-{fault.name}", marks=() if fault.name in FAST else pytest.mark.slow)
-    for fault in faults()
+    for fault in STATIC
 ]
 
 

@@ -33,6 +33,7 @@ def inject(
     if not fault or not target or not out:
         raise UsageError("give a fault, a target and --out DIR (or --list)")
     place = injection.inject(fault, target, out, seed=seed)
-    options = injection.find_fault(fault).options
-    sys.stdout.write(f"planted {fault} at {place.name()}\nnow try: degarble check {' '.join([out, options]).strip()}\n")
+    planted = injection.find_fault(fault)
+    words = f"compare {out} {target}" if planted.needs_forward_pass else f"check {out} {planted.options}".strip()
+    sys.stdout.write(f"planted {fault} at {place.name()}\nnow try: degarble {words}\n")
     return 0

@@ -17,7 +17,7 @@ from degarble.checkpoint.workspace import Workspace
 from degarble.evidence.store import Evidence, Settings
 from degarble.finding import Location
 from degarble.formats.interface import StoredModule
-from degarble.registry import RULE_ID, walk
+from degarble.registry import RULE_ID, forward_rules, walk
 
 T = TypeVar("T")
 
@@ -67,6 +67,11 @@ class Fault:
     needs_reference: bool
     settings: Settings
     """What a check has to be told to see it: a degree of parallelism, an engine."""
+
+    @property
+    def needs_forward_pass(self) -> bool:
+        """Whether `degarble compare` sees it and `check` cannot."""
+        return self.rule in forward_rules()
 
     @property
     def options(self) -> str:

@@ -21,8 +21,9 @@ FOLDED_ROW = 0.05
 """|ratio - 1| from which a row takes part in a fold."""
 LEFT_OVER = 0.3
 """Share of the fold that may be left in the product of both halves."""
-ROW_LEFT_OVER, ROW_NOISE = 0.5, 0.1
-"""The same for a single row, whose ratios carry rounding noise."""
+ROW_LEFT_OVER, ROW_NOISE = 0.5, 3.0
+"""The same for a single row, whose ratios carry rounding noise: so many medians of what is left are allowed for it."""
+SMALLEST_NOISE = 1e-4
 PARTNERS = (("up_proj", "down_proj"), ("v_proj", "o_proj"))
 
 
@@ -83,9 +84,10 @@ def _divide_out(first: LinearPair, second: LinearPair, shared: int, num_kv_heads
     if int(usable.sum()) < max(4, int(taking_part.sum()) // 2):
         return
     left, size = (rows * columns).log().abs(), rows.log().abs()
-    if float(left[usable].median()) >= LEFT_OVER * float(size[usable].median()):
+    noise = float(left[usable].median())
+    if noise >= LEFT_OVER * float(size[usable].median()):
         return
-    fits = usable & (left < ROW_LEFT_OVER * size + ROW_NOISE)
+    fits = (rows > 0) & (columns > 0) & (left < ROW_LEFT_OVER * size + ROW_NOISE * noise + SMALLEST_NOISE)
     factors = torch.where(fits, rows, torch.ones_like(rows))
     first.row_fold = factors
     if shared > 1:

@@ -29,7 +29,7 @@ MIN_PEERS = 4
 """Fewer modules of one scheme have no median to speak of: they are judged as plain rounding."""
 
 BOUNDS: dict[str, dict[str, float]] = {
-    EXACT: {"weight_z": 3.0, "row_weight_z": 10.0, "z": 3.0},
+    EXACT: {"weight_z": 3.0, "row_weight_z": 10.0, "z": 3.0, "slope": 0.004, "row_slope": 0.02, "relative": 0.02},
     PLAIN: {"slope": 0.015, "row_slope": 0.25, "z": 1.3, "row_z": 6.5, "weight_z_of_peers": 1.12,
             "row_weight_z_of_peers": 1.9},
     COMPENSATED: {"slope": 0.015, "row_slope": 0.4, "relative": 0.5},

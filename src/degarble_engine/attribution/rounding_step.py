@@ -3,7 +3,7 @@
     integers        s                               one scale a group, channel or tensor
     E4M3            s · 2^(floor(log2 |w / s|) - 3) at least s · 2^-9
     E2M1            s · (.5 .5 .5 .5 .75 1 1.5 2)   mean of the two gaps beside each of its eight values
-    plain           the ulp of the stored dtype
+    plain           the ulp of bf16
 
 Honest rounding has variance step² / 12. GGUF's rows may be permuted and most of its types hide their scales: no steps.
 """
@@ -16,9 +16,10 @@ from torch import Tensor
 
 from degarble.checkpoint.tensor_data import Array
 from degarble.errors import DegarbleError
-from degarble.formats.interface import PAYLOAD, StoredModule
+from degarble.formats.interface import StoredModule
 
-MANTISSA = {"BF16": 7, "F16": 10, "F32": 23, "F64": 52}
+PLAIN_MANTISSA = 7
+"""Of bf16, for every plain dtype: what a copy may lose by being stored once more in the usual one."""
 E4M3_MANTISSA, E4M3_SMALLEST = 3, 2.0**-9
 E2M1_STEPS = ((0.25, 0.5), (0.75, 0.5), (1.25, 0.5), (1.75, 0.5), (2.5, 0.75), (3.5, 1.0), (5.0, 1.5), (np.inf, 2.0))
 """(magnitudes below, step)."""
@@ -31,8 +32,7 @@ def stored_steps(module: StoredModule, weight: Tensor, is_gguf: bool) -> Tensor 
     scheme = module.form.scheme
     try:
         if module.form.format == "plain":
-            dtype = module.parts[module.form.roles[PAYLOAD]].dtype.removeprefix("GGUF:")
-            return ulps(weight, MANTISSA[dtype]) if dtype in MANTISSA else None
+            return ulps(weight, PLAIN_MANTISSA)
         if scheme is None or is_gguf or module.form.missing:
             return None
         scales = _expanded(module, tuple(weight.shape))

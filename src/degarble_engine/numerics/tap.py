@@ -54,8 +54,12 @@ class Taps:
         known = self._shared.get(id(values))
         if known is not None and known[0] is values:
             return known[1]
-        flat = values.detach().flatten(0, 1) if values.shape[:2] == self.valid.shape else values.detach()
-        if flat.shape[0] != self.valid.numel():
+        flat = values.detach()
+        if flat.ndim > 2 and flat.shape[:2] == self.valid.shape:
+            flat = flat.flatten(0, 1)
+        elif flat.ndim > 3 and flat.shape[1] == 1 and flat.shape[0] * flat.shape[2] == self.valid.numel():
+            flat = flat.squeeze(1).flatten(0, 1)
+        elif flat.shape[0] != self.valid.numel():
             return flat
         kept = flat[self.valid.flatten()]
         self._shared[id(values)] = (values, kept)

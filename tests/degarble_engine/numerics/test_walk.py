@@ -114,7 +114,7 @@ def test_taps_have_valid_tokens_of_everything() -> None:
 
 
 class Stopped(Exception):
-    pass
+    """Stands for Ctrl-C."""
 
 
 def test_a_walk_goes_on_where_it_stopped(tmp_path: Path) -> None:
