@@ -35,7 +35,7 @@ from degarble_engine.comparison import Question, compare_models
 from degarble_engine.numerics.tokens import built_in_texts
 from degarble_engine.numerics.walked_model import WalkedModel
 
-TEXTS = tuple(text[:220] for text in built_in_texts()[:3])
+TEXTS = tuple(text[:190] for text in built_in_texts()[:2])
 LINEARS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj",
            "mlp.up_proj", "mlp.down_proj")  # fmt: skip
 E4M3 = ml_dtypes.float8_e4m3fn

@@ -75,6 +75,8 @@ def _severity(group: Group) -> Severity:
     planted = group.planted_kl or 0.0
     if group.kind == "operator" and not planted >= HARMFUL_KL:
         return Severity.WARNING if planted >= NOTICEABLE_KL else Severity.INFO
+    if group.honest_kl is not None and planted < group.honest_kl and not group.is_structural:
+        return Severity.WARNING  # unusual, and no worse than honest rounding of the same module
     return Severity.ERROR
 
 

@@ -105,7 +105,7 @@ class Experiment:
     def _final(self, variant: WalkedModel, changed: Mapping[str, Any], everything: bool) -> Tensor:
         hidden = variant.start(self.batch)
         layers = [_layer_of(name, variant) for name in changed]
-        first = 0 if everything or not layers or min(layers) < 0 else min(layers)
+        first = 0 if everything else max(0, min(layers, default=variant.num_layers))
         kept = self.store.get(self.lane, first) if first else None
         if kept is None:
             first = 0

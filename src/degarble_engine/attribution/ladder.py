@@ -139,7 +139,7 @@ def _judge(one: Measures, peers: Peers) -> Suspect | None:
 
 
 def _values(one: Measures, peers: Peers) -> Iterator[tuple[str, float]]:
-    yield "slope", abs(one.slope - 1)
+    yield "slope", min(abs(one.slope - 1), abs(one.inner_slope - 1))
     yield "row_slope", abs(one.row_slope - 1)
     yield "relative", one.relative
     if peers.rounding == UNKNOWN:
@@ -152,5 +152,6 @@ def _values(one: Measures, peers: Peers) -> Iterator[tuple[str, float]]:
     if one.weight_z is not None and one.row_weight_z is not None:
         yield "weight_z", one.weight_z
         yield "row_weight_z", one.row_weight_z
-        yield "weight_z_of_peers", one.weight_z / peers.median
-        yield "row_weight_z_of_peers", one.row_weight_z / peers.median
+        usual = max(peers.median, 1.0)  # honest rounding costs 1; formats with one scale a row come below it
+        yield "weight_z_of_peers", one.weight_z / usual
+        yield "row_weight_z_of_peers", one.row_weight_z / usual

@@ -20,6 +20,7 @@ from degarble_engine.attribution.linear_pair import LinearPair
 from degarble_engine.attribution.rounding_step import reference_steps, stored_steps
 
 MIN_STEP_SHARE = 0.1
+CLIP_GROUP, INNER_SHARE = 64, 0.8
 SMALL_ROW = 1e-4
 """Rows with less than this share of the mean energy have no slope worth a word."""
 SHOWN_DB = 200.0
@@ -49,6 +50,8 @@ class Measures:
     inherited: float | None
     """The same relative error of the candidate's own run."""
     slope: float
+    inner_slope: float
+    """Over the weights that no clipping of large ones can have touched."""
     row_slope: float
     row_slope_at: int
     z: float | None
@@ -109,7 +112,8 @@ def measure(pair: LinearPair, layer: int | None, is_gguf: bool, own: tuple[Tenso
         max_token=worst // max(1, error.shape[1]),
         max_row=worst % max(1, error.shape[1]),
         inherited=None if own is None else relative_error(own[1], own[0]),
-        slope=float((found * wanted).sum() / wanted.pow(2).sum().clamp_min(1e-30)) if bool(energy.any()) else 1.0,
+        slope=_slope(found, wanted),
+        inner_slope=_inner_slope(found, wanted),
         row_slope=float(slopes[worst_slope]),
         row_slope_at=worst_slope,
         z=z,
@@ -159,6 +163,21 @@ def _weight_z(delta: Tensor, steps: Tensor | None) -> tuple[float | None, float 
     rows = delta.pow(2).sum(1) / (steps.pow(2).sum(1) / 12).clamp_min(1e-30)
     rows = torch.where(delta.any(1), rows, torch.zeros_like(rows))
     return math.sqrt(float(rows.mean())), math.sqrt(float(rows.max()))
+
+
+def _slope(found: Tensor, wanted: Tensor) -> float:
+    energy = float(wanted.pow(2).sum())
+    return float((found * wanted).sum()) / energy if energy > 0 else 1.0
+
+
+def _inner_slope(found: Tensor, wanted: Tensor) -> float:
+    """A lost scale shrinks every weight; AWQ's clipping only those at the edge of their group."""
+    size = CLIP_GROUP if found.shape[1] % CLIP_GROUP == 0 else found.shape[1]
+    reach = INNER_SHARE * found.abs().reshape(found.shape[0], -1, size).amax(-1, keepdim=True)
+    inside = (wanted.abs().reshape(found.shape[0], -1, size) <= reach).reshape(found.shape)
+    if not bool(inside.any()):
+        return _slope(found, wanted)
+    return _slope(found * inside, wanted * inside)
 
 
 def _rms(values: Tensor) -> float:

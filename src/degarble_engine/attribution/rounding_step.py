@@ -24,6 +24,7 @@ E4M3_MANTISSA, E4M3_SMALLEST = 3, 2.0**-9
 E2M1_STEPS = ((0.25, 0.5), (0.75, 0.5), (1.25, 0.5), (1.75, 0.5), (2.5, 0.75), (3.5, 1.0), (5.0, 1.5), (np.inf, 2.0))
 """(magnitudes below, step)."""
 REFERENCE_GROUP, REFERENCE_LEVELS = 64, 15
+PRE_SCALE = "pre_quant_scale"
 UNREADABLE = (ValueError, KeyError, IndexError, NotImplementedError, DegarbleError)
 
 
@@ -36,6 +37,8 @@ def stored_steps(module: StoredModule, weight: Tensor, is_gguf: bool) -> Tensor 
         if scheme is None or is_gguf or module.form.missing:
             return None
         scales = _expanded(module, tuple(weight.shape))
+        if scales is not None and module.part(PRE_SCALE) is not None:
+            scales = scales * torch.from_numpy(module.array(PRE_SCALE).astype(np.float32).reshape(1, -1)).abs()
     except UNREADABLE:
         return None
     if scales is None:

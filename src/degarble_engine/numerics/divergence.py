@@ -72,7 +72,9 @@ def divergence(reference: WalkedModel, states: Tensor, candidate: WalkedModel, c
     one, two = _OnlineSum(tokens), _OnlineSum(tokens)
     weighted = torch.zeros(tokens)
     for rows in reference.head_blocks():
-        mine, theirs = reference.logits(states, rows), candidate.logits(candidate_states, rows)
+        values = reference.stored_head(rows)
+        mine = reference.logits(states, rows, values)
+        theirs = candidate.logits(candidate_states, rows, values if candidate.reads_head_of(reference) else None)
         shrink = one.add(mine, rows[0])
         two.add(theirs, rows[0])
         weighted = weighted * shrink + ((mine - one.top[:, None]).exp() * (mine - theirs)).sum(1)

@@ -203,13 +203,24 @@ class WalkedModel:
         for start in range(0, self.vocab_size, rows):
             yield start, min(start + rows, self.vocab_size)
 
-    @torch.no_grad()
-    def logits(self, hidden: Tensor, rows: tuple[int, int]) -> Tensor:
-        """Logits of vocabulary rows [rows[0], rows[1]) from the last hidden state of some tokens. [tokens, rows]"""
+    def stored_head(self, rows: tuple[int, int]) -> Tensor:
+        """Rows [rows[0], rows[1]) of the output projection as stored, in fp32."""
         name = self.head_name
-        values = self.row_owners.get(name, self).weights.rows(name, torch.arange(*rows).numpy())
+        return self.row_owners.get(name, self).weights.rows(name, torch.arange(*rows).numpy())
+
+    def reads_head_of(self, other: WalkedModel) -> bool:
+        """Whether both read the same stored rows."""
+        return self.weights is other.weights and not self.row_owners and not other.row_owners
+
+    @torch.no_grad()
+    def logits(self, hidden: Tensor, rows: tuple[int, int], values: Tensor | None = None) -> Tensor:
+        """Logits of vocabulary rows [rows[0], rows[1]) from the last hidden state of some tokens. [tokens, rows]
+
+        `values`: those rows of the head as stored, where the caller has read them already.
+        """
+        values = self.stored_head(rows) if values is None else values
         if self.edit is not None:
-            values = self.edit(f"{name}[{rows[0]}:{rows[1]}]", values)
+            values = self.edit(f"{self.head_name}[{rows[0]}:{rows[1]}]", values)
         head = self.skeleton.head
         kept = dict(head._parameters)
         head._parameters["weight"] = nn.Parameter(self.precision.weight(values, False), requires_grad=False)
