@@ -13,6 +13,7 @@ from rich.text import Text
 from degarble.diagnosis import Cause
 from degarble.finding import Finding, Role, Severity
 from degarble.policy.policy import WaiverState
+from degarble.report.comparison import comparison_lines
 from degarble.report.interface import Report, Status
 from degarble.report.visible import visible_report
 from degarble.report.words import headline, measured, plural, severity_of, where, words_of
@@ -60,6 +61,10 @@ def _lines(report: Report, detail: int) -> Iterator[Text]:
     if notes and detail > 0:
         yield Text("")
         yield from _briefs(notes, "notes")
+    if report.comparison is not None:
+        yield Text("")
+        for line in comparison_lines(report.comparison):
+            yield Text(line, style="dim")
     yield from _coverage(report, detail)
 
 

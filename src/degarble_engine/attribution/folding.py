@@ -88,7 +88,10 @@ def _divide_out(first: LinearPair, second: LinearPair, shared: int, num_kv_heads
     if noise >= LEFT_OVER * float(size[usable].median()):
         return
     fits = (rows > 0) & (columns > 0) & (left < ROW_LEFT_OVER * size + ROW_NOISE * noise + SMALLEST_NOISE)
-    factors = torch.where(fits, rows, torch.ones_like(rows))
+    between = (
+        rows.clamp_min(1e-30) / columns.clamp_min(1e-30)
+    ).sqrt()  # what either half lost to clipping stays in both
+    factors = torch.where(fits, between, torch.ones_like(rows))
     first.row_fold = factors
     if shared > 1:
         factors = factors.reshape(num_kv_heads, 1, -1).expand(-1, shared, -1).flatten()
