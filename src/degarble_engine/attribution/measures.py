@@ -20,7 +20,7 @@ from degarble_engine.attribution.linear_pair import LinearPair
 from degarble_engine.attribution.rounding_step import reference_steps, stored_steps
 
 MIN_STEP_SHARE = 0.1
-CLIP_GROUP, INNER_SHARE = 64, 0.8
+CLIP_GROUP, INNER_SHARE, MIN_INSIDE = 64, 0.8, 0.25
 SMALL_ROW = 1e-4
 """Rows with less than this share of the mean energy have no slope worth a word."""
 SHOWN_DB = 200.0
@@ -93,8 +93,9 @@ def measure(pair: LinearPair, layer: int | None, is_gguf: bool, own: tuple[Tenso
     slopes = torch.where(energy > SMALL_ROW * energy.mean(), slopes, torch.ones_like(slopes))
     worst_slope = int((slopes - 1).abs().argmax())
     z, row_z, row_at = _z(pair.input, error, steps)
-    weight_z, row_weight_z = _weight_z(delta, steps)
-    reference_z, row_reference_z = _weight_z(delta, floor)
+    inside = _inside(found, wanted)
+    weight_z, row_weight_z = _weight_z(delta, steps, inside)
+    reference_z, row_reference_z = _weight_z(delta, floor, inside)
     worst = int(error.abs().argmax()) if error.numel() else 0
     rms_error, rms_output = _rms(error), _rms(output)
     return Measures(
@@ -113,7 +114,7 @@ def measure(pair: LinearPair, layer: int | None, is_gguf: bool, own: tuple[Tenso
         max_row=worst % max(1, error.shape[1]),
         inherited=None if own is None else relative_error(own[1], own[0]),
         slope=_slope(found, wanted),
-        inner_slope=_inner_slope(found, wanted),
+        inner_slope=_slope(found * inside, wanted * inside) if bool(inside.any()) else _slope(found, wanted),
         row_slope=float(slopes[worst_slope]),
         row_slope_at=worst_slope,
         z=z,
@@ -157,27 +158,31 @@ def _z(inputs: Tensor, error: Tensor, steps: Tensor | None) -> tuple[float | Non
     return math.sqrt(float(rows.mean())), math.sqrt(float(rows.max())), int(rows.argmax())
 
 
-def _weight_z(delta: Tensor, steps: Tensor | None) -> tuple[float | None, float | None]:
+def _weight_z(delta: Tensor, steps: Tensor | None, inside: Tensor) -> tuple[float | None, float | None]:
+    """Over all weights or, row by row, over those that clipping cannot have touched, whichever is less."""
     if steps is None:
         return None, None
-    rows = delta.pow(2).sum(1) / (steps.pow(2).sum(1) / 12).clamp_min(1e-30)
-    rows = torch.where(delta.any(1), rows, torch.zeros_like(rows))
+    rows = _row_ratios(delta, steps)
+    enough = inside.float().mean(1) > MIN_INSIDE
+    rows = torch.where(enough, torch.minimum(rows, _row_ratios(delta * inside, steps * inside)), rows)
     return math.sqrt(float(rows.mean())), math.sqrt(float(rows.max()))
+
+
+def _row_ratios(delta: Tensor, steps: Tensor) -> Tensor:
+    rows = delta.pow(2).sum(1) / (steps.pow(2).sum(1) / 12).clamp_min(1e-30)
+    return torch.where(delta.any(1), rows, torch.zeros_like(rows))
+
+
+def _inside(found: Tensor, wanted: Tensor) -> Tensor:
+    """[out, in] bool: weights well within what their group can hold. AWQ and searched scales clip those at the edge."""
+    size = CLIP_GROUP if found.shape[1] % CLIP_GROUP == 0 else found.shape[1]
+    reach = INNER_SHARE * found.abs().reshape(found.shape[0], -1, size).amax(-1, keepdim=True)
+    return (wanted.abs().reshape(found.shape[0], -1, size) <= reach).reshape(found.shape)
 
 
 def _slope(found: Tensor, wanted: Tensor) -> float:
     energy = float(wanted.pow(2).sum())
     return float((found * wanted).sum()) / energy if energy > 0 else 1.0
-
-
-def _inner_slope(found: Tensor, wanted: Tensor) -> float:
-    """A lost scale shrinks every weight; AWQ's clipping only those at the edge of their group."""
-    size = CLIP_GROUP if found.shape[1] % CLIP_GROUP == 0 else found.shape[1]
-    reach = INNER_SHARE * found.abs().reshape(found.shape[0], -1, size).amax(-1, keepdim=True)
-    inside = (wanted.abs().reshape(found.shape[0], -1, size) <= reach).reshape(found.shape)
-    if not bool(inside.any()):
-        return _slope(found, wanted)
-    return _slope(found * inside, wanted * inside)
 
 
 def _rms(values: Tensor) -> float:

@@ -1,0 +1,120 @@
+"""Classes from peers, and one suspect for each kind of fault, on synthetic linears rounded honestly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from degarble_engine.attribution.grouping import grouped
+from degarble_engine.attribution.ladder import COMPENSATED, EXACT, PLAIN, UNKNOWN, peers_of, suspects
+from degarble_engine.attribution.linear_pair import LinearPair
+from degarble_engine.attribution.measures import Measures, measure
+
+SHAPE = (48, 128)
+LEVELS = 15
+
+
+def rounding(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Four bits, asymmetric, groups of 64; and the steps."""
+    groups = weight.reshape(weight.shape[0], -1, 64)
+    low, high = groups.amin(-1, keepdim=True), groups.amax(-1, keepdim=True)
+    step = (high - low) / LEVELS
+    return (((groups - low) / step).round() * step + low).reshape(weight.shape), step.expand_as(groups).reshape(
+        weight.shape
+    )
+
+
+def measured(number: int, fault: Callable[[Tensor], Tensor] | None = None, *, is_rounded: bool = True) -> Measures:
+    generator = torch.Generator().manual_seed(number)
+    wanted = torch.randn(SHAPE, generator=generator)
+    found, steps = rounding(wanted) if is_rounded else (wanted.clone(), torch.full(SHAPE, 1e-3))
+    if fault is not None:
+        found = fault(found.clone())
+    pair = LinearPair(
+        name="mlp.up_proj", parameter=f"model.layers.{number}.mlp.up_proj.weight", stored=None, expert=None, rows=None,
+        reference=wanted, candidate=found, reference_bias=None, candidate_bias=None,
+        input=torch.randn(96, SHAPE[1], generator=generator),
+    )  # fmt: skip
+    one = measure(pair, number, False, None)
+    delta = found - wanted
+    error = pair.input @ delta.T
+    sigma = (pair.input.pow(2) @ (steps.pow(2) / 12).T).sqrt()
+    rows = delta.pow(2).sum(1) / (steps.pow(2).sum(1) / 12)
+    ratio = (error / sigma).pow(2).mean(0)
+    return replace(
+        one, scheme="int4", has_steps=True, z=float(ratio.mean().sqrt()), row_z=float(ratio.max().sqrt()),
+        weight_z=float(rows.mean().sqrt()), row_weight_z=float(rows.max().sqrt()),
+    )  # fmt: skip
+
+
+HEALTHY = [measured(number) for number in range(12)]
+
+
+def swap(values: Tensor) -> Tensor:
+    return values.reshape(SHAPE[0], -1, 2).flip(-1).reshape(SHAPE)
+
+
+def scaled_row(values: Tensor, factor: float) -> Tensor:
+    values[5] *= factor
+    return values
+
+
+def test_healthy_rounding_is_silent() -> None:
+    assert suspects(HEALTHY) == []
+    assert peers_of(HEALTHY)["int4"].rounding == PLAIN
+
+
+def test_classes_come_from_the_median() -> None:
+    copies = [measured(number, is_rounded=False) for number in range(6)]
+    assert peers_of(copies)["int4"].rounding == EXACT
+    heavier = [replace(one, weight_z=(one.weight_z or 0) * 1.3) for one in HEALTHY]
+    assert peers_of(heavier)["int4"].rounding == COMPENSATED
+    assert peers_of([replace(one, has_steps=False, weight_z=None) for one in HEALTHY])["int4"].rounding == UNKNOWN
+    fake = [replace(one, scheme="plain", weight_z=40.0) for one in HEALTHY]
+    assert peers_of(fake)["plain"].rounding == UNKNOWN
+
+
+FAULTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "scale": lambda values: values * 0.95,
+    "offset": lambda values: values + 0.3,
+    "rolled": lambda values: values.roll(1, 1),
+    "swapped": swap,
+    "row": lambda values: scaled_row(values, 0.5),
+    "zero": lambda values: values * 0,
+    "not finite": lambda values: values.index_fill(0, torch.tensor([3]), torch.nan),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_faulty_one_of_many_is_the_only_suspect(name: str) -> None:
+    found = suspects([*HEALTHY, measured(99, FAULTS[name])])
+    assert [one.measures.layer for one in found] == [99]
+    assert found[0].test in {
+        "scale": ("slope",),
+        "row": ("row_slope", "row_weight_z_of_peers"),
+        "not finite": ("not_finite",),
+    }.get(name, (found[0].test,))
+
+
+def test_without_scales_peers_are_the_measure() -> None:
+    blind = [replace(one, has_steps=False, z=None, row_z=None, weight_z=None, row_weight_z=None) for one in HEALTHY]
+    bad = replace(
+        measured(99, FAULTS["swapped"]), has_steps=False, z=None, row_z=None, weight_z=None, row_weight_z=None
+    )
+    assert suspects(blind) == [] and [one.measures.layer for one in suspects([*blind, bad])] == [99]
+
+
+def test_clipping_is_not_a_lost_scale() -> None:
+    clipped = [measured(number, lambda values: values.clamp(-2.2, 2.2)) for number in range(12)]
+    assert all(abs(one.slope - 1) > abs(one.inner_slope - 1) for one in clipped)
+    assert not [one for one in suspects(clipped) if one.test == "slope"]
+
+
+def test_a_whole_type_is_one_group() -> None:
+    bad = suspects([measured(number, FAULTS["scale"]) for number in range(12)])
+    groups = grouped(bad, dict.fromkeys(range(12), 7), {})
+    assert [(group.kind, len(group.suspects)) for group in groups] == [("type", 12)]
