@@ -58,7 +58,7 @@ def check(
         cache=cache,
         progress=progress,
     )
-    chosen = select(select_rules, ignore_rules, static_rules())
+    chosen = select(select_rules, ignore_rules, static_rules(rules()))
     path = os.fspath(target)
     try:
         source = open_target(target)
@@ -97,7 +97,7 @@ def check_evidence(
     """Check what is read already, or will be: the caller may go on to use the evidence."""
     source: Source = evidence.get("source")
     table = rules()
-    selected = [table[rule] for rule in (static_rules() if chosen is None else chosen)]
+    selected = [table[rule] for rule in (static_rules(table) if chosen is None else chosen)]
     try:
         results = run(evidence, selected, policy)
     except DegarbleError as error:

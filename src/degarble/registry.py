@@ -6,7 +6,7 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -150,9 +150,10 @@ def rules() -> dict[str, Rule]:
     return dict(sorted(found.items(), key=lambda item: item[0]))
 
 
-def static_rules() -> dict[str, Rule]:
+def static_rules(table: Mapping[str, Rule] | None = None) -> dict[str, Rule]:
     """The rules of `degarble check`: all that need no forward pass."""
-    return {name: rule for name, rule in rules().items() if rule.level is not Level.FORWARD}
+    known = rules() if table is None else table
+    return {name: rule for name, rule in known.items() if rule.level is not Level.FORWARD}
 
 
 def forward_rules() -> dict[str, Rule]:

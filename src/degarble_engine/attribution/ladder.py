@@ -25,6 +25,7 @@ FAKE_QUANTIZED_Z = 1.5
 """Median weight z, in ulps of the stored dtype, above which plain weights carry somebody's rounding."""
 ALWAYS = 1e3
 """Score of what needs no statistics: a value that is not finite."""
+MAX_USUAL_SLOPE = 0.03
 MIN_PEERS = 4
 """Fewer modules of one scheme have no median to speak of: they are judged as plain rounding."""
 
@@ -68,7 +69,13 @@ class Peers:
 
     rounding: str
     weight_zs: list[float] = field(default_factory=list)
-    row_zs: list[float] = field(default_factory=list)
+    slopes: list[float] = field(default_factory=list)
+
+    @property
+    def slope(self) -> float:
+        """What the format itself does to every slope: MXFP4's power-of-two scales clip, and leave 0.98. 1 if it is more."""
+        usual = statistics.median(self.slopes) if len(self.slopes) >= MIN_PEERS else 1.0
+        return usual if abs(usual - 1) < MAX_USUAL_SLOPE else 1.0
 
     @property
     def median(self) -> float:
@@ -93,12 +100,13 @@ def peers_of(measures: Sequence[Measures]) -> dict[str, Peers]:
 def _peers(members: list[Measures]) -> Peers:
     known = [one.weight_z for one in members if one.has_steps and one.weight_z is not None and one.finite]
     plain = members[0].scheme == "plain"
+    slopes = [one.inner_slope for one in members if one.finite]
     if len(known) * 2 > len(members):
         median = statistics.median(known)
         rounding = _class(median, plain, len(known))
         if rounding != UNKNOWN:
-            return Peers(rounding, known, [one.row_weight_z or 0.0 for one in members])
-    return Peers(UNKNOWN, [one.reference_z for one in members], [one.row_reference_z for one in members])
+            return Peers(rounding, known, slopes)
+    return Peers(UNKNOWN, [one.reference_z for one in members], slopes)
 
 
 def _class(median: float, plain: bool, count: int) -> str:
@@ -139,7 +147,7 @@ def _judge(one: Measures, peers: Peers) -> Suspect | None:
 
 
 def _values(one: Measures, peers: Peers) -> Iterator[tuple[str, float]]:
-    yield "slope", min(abs(one.slope - 1), abs(one.inner_slope - 1))
+    yield "slope", min(abs(one.slope - 1), abs(one.inner_slope - 1), abs(one.inner_slope / peers.slope - 1))
     yield "row_slope", abs(one.row_slope - 1)
     yield "relative", one.relative
     if peers.rounding == UNKNOWN:

@@ -114,7 +114,17 @@ def test_clipping_is_not_a_lost_scale() -> None:
     assert not [one for one in suspects(clipped) if one.test == "slope"]
 
 
+def test_a_format_that_shrinks_everything_a_little_is_silent_and_one_that_shrinks_much_is_not() -> None:
+    little = [measured(number, lambda values: values * 0.98) for number in range(12)]
+    much = [measured(number, lambda values: values * 0.9) for number in range(12)]
+    assert not [one for one in suspects(little) if one.test == "slope"]
+    assert len([one for one in suspects(much) if one.test == "slope"]) == 12
+    assert [
+        one.measures.layer for one in suspects([*little, measured(99, FAULTS["scale"])]) if one.test == "slope"
+    ] == [99]
+
+
 def test_a_whole_type_is_one_group() -> None:
-    bad = suspects([measured(number, FAULTS["scale"]) for number in range(12)])
+    bad = suspects([measured(number, lambda values: values * 0.9) for number in range(12)])
     groups = grouped(bad, dict.fromkeys(range(12), 7), {})
     assert [(group.kind, len(group.suspects)) for group in groups] == [("type", 12)]
