@@ -37,6 +37,8 @@ BOUNDS: dict[str, dict[str, float]] = {
     UNKNOWN: {"slope": 0.015, "row_slope": 0.4, "weight_z_of_high_peers": 1.35, "row_over_weight_z": 6.0,
               "relative": 0.6},
 }  # fmt: skip
+USUAL_BITS, COARSER = 4, ("slope", "row_slope", "relative")
+"""Bounds that double with every bit less: small weights beside a large one round to nothing, and the slope with them."""
 COMPENSATED_Z = 1.7
 """A compensated module above it is reported with its damage, as a warning: its peers reach 1.55."""
 STRUCTURAL = ("not_finite", "slope", "row_slope")
@@ -129,7 +131,10 @@ def _judge(one: Measures, peers: Peers) -> Suspect | None:
         return Suspect(
             measures=one, rounding=peers.rounding, test="not_finite", value=math.inf, bound=0.0, score=ALWAYS
         )
-    bounds = BOUNDS[peers.rounding]
+    bounds = dict(BOUNDS[peers.rounding])
+    if one.bits is not None and one.bits < USUAL_BITS:
+        for name in COARSER:
+            bounds[name] = bounds.get(name, math.inf) * 2 ** (USUAL_BITS - one.bits)
     scores = {
         test: (value, bound, math.log(max(value, 1e-30) / bound))
         for test, value in _values(one, peers)

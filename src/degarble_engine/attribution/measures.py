@@ -39,6 +39,8 @@ class Measures:
     parameter: str
     scheme: str
     """Peers have the same."""
+    bits: int | None
+    """Of the stored codes; None for plain weights and where the file does not tell."""
     has_steps: bool
     finite: bool
     relative: float
@@ -105,6 +107,7 @@ def measure(pair: LinearPair, layer: int | None, is_gguf: bool, own: tuple[Tenso
         expert=pair.expert,
         parameter=pair.parameter,
         scheme=_scheme(pair),
+        bits=None if pair.stored is None or pair.stored.form.scheme is None else pair.stored.form.scheme.num_bits,
         has_steps=steps is not None,
         finite=finite,
         relative=rms_error / max(rms_output, 1e-30) if error.numel() else _rms(delta) / max(_rms(wanted), 1e-30),
