@@ -81,6 +81,12 @@ SECTIONS = (
         keep="exact",
     ),
     Section(
+        "stress",
+        "Pressure test of published tokenizers",
+        "benchmarks/stress.py",
+        "No damage on valid ids in any corpus (`exact percent damaged`, `num different`, `num late chars` are 0), at most 1 µs per token. `naive`: each token decoded alone. Random ids and byte noise have no round trip.",
+    ),
+    Section(
         "sanitize",
         "Sanitiser: MB/s of UTF-8",
         "benchmarks/sanitize.py",
