@@ -7,10 +7,11 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from types import ModuleType
+
+import msgspec
 
 from degarble.finding import Confidence, Finding, Severity
 
@@ -38,8 +39,7 @@ class Level(StrEnum):
     REFERENCE = "reference"
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(msgspec.Struct, frozen=True):
     """One evidence a function asks for by parameter name; optional if the parameter has a default."""
 
     name: str
@@ -52,8 +52,7 @@ def needs_of(function: Callable[..., object]) -> tuple[Need, ...]:
     return tuple(Need(p.name, p.default is not inspect.Parameter.empty) for p in parameters)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class Check(msgspec.Struct, frozen=True, kw_only=True):
     """One decorated function. A rule may have several; they share the rule's id and name."""
 
     rule: str
@@ -67,8 +66,7 @@ class Check:
     symptom_of: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """A rule as users see it: the sum of its checks and the page of the first one."""
 
     id: str

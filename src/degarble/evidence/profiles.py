@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
+
+import msgspec
 
 from degarble.checkpoint.interface import Source, TensorInfo
 from degarble.evidence.model import ModelConfig
@@ -102,8 +103,7 @@ def joint(
     return sorted(found, key=lambda one: (one.layer, -1 if one.expert is None else one.expert, sorted(one.modules)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Shelf:
+class _Shelf(msgspec.Struct, frozen=True):
     """Profiles of one target, taken from the cache or read, and kept for the next run."""
 
     source: Source

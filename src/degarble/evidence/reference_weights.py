@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import lcm
 
+import msgspec
 import numpy as np
 
 from degarble.architectures.interface import Architecture
@@ -64,8 +65,7 @@ class Comparison:
     """GPTQ: share of codes that plain rounding of the reference would give; None for others."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReferenceWeights:
+class ReferenceWeights(msgspec.Struct, frozen=True, kw_only=True):
     """All comparisons, and the norms and their folds."""
 
     comparisons: Mapping[str, Comparison]
