@@ -89,7 +89,7 @@ test-real-text: $(READY)
 
 test-slow: $(READY)
 	$(PYTEST) -m slow -rs
-	DEGARBLE_ALL_LEVELS=1 $(PYTEST) -n $(JOBS) tests/test_every_check.py
+	DEGARBLE_ALL_LEVELS=1 DEGARBLE_ALL_PAIRS=1 $(PYTEST) -n $(JOBS) -m slow tests/test_every_check.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

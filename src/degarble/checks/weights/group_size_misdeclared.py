@@ -23,7 +23,7 @@ MAX_BITS = 4
 MIN_GROUPS = 64
 LOW_CORRELATION = 0.8
 """With zero points, groups that are too large blur them: 0.63 to 0.76, healthy 0.83 and more."""
-EXPLAINED_BY = ("WGT204", "WGT209", "QNT113", *DAMAGED_VALUES, *DAMAGED_FILE, *WRONG_READING)
+EXPLAINED_BY = ("WGT204", "WGT206", "WGT209", "QNT113", *DAMAGED_VALUES, *DAMAGED_FILE, *WRONG_READING)
 
 
 class Verdict(msgspec.Struct, frozen=True):
