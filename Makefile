@@ -7,7 +7,7 @@ WORK := .work
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= auto
 
-.PHONY: setup demo test test-text test-core test-checks test-formats test-faults-container test-faults-config test-faults-quantization test-faults-text test-values-scales test-values-codes test-values-layers test-fixes test-hostile test-real test-real-plain test-real-integer test-real-float test-real-text test-slow lint format docs docs-check bench clean
+.PHONY: setup demo test test-text test-core test-checks test-formats test-faults-container test-faults-config test-faults-quantization test-faults-text test-values-scales test-values-codes test-values-layers test-fixes test-hostile-files test-hostile-folders test-real test-real-plain test-real-integer test-real-float test-real-text test-slow lint format docs docs-check bench clean
 
 setup: $(READY)
 
@@ -25,7 +25,7 @@ FAST := -n $(JOBS) -m "not real and not slow"
 CONTENT_RULES := WGT or NUM or content
 
 test: test-core test-checks test-formats test-text test-faults-container test-faults-config test-faults-quantization test-faults-text \
-	test-values-scales test-values-codes test-values-layers test-fixes test-hostile
+	test-values-scales test-values-codes test-values-layers test-fixes test-hostile-files test-hostile-folders
 
 test-core: $(READY)
 	$(PYTEST) $(FAST) tests --ignore=tests/formats --ignore=tests/checks --ignore=tests/hostile \
@@ -67,8 +67,11 @@ test-values-layers: $(READY)
 test-fixes: $(READY)
 	$(PYTEST) $(FAST) tests/fixes tests/repairing
 
-test-hostile: $(READY)
-	$(PYTEST) $(FAST) tests/hostile
+test-hostile-files: $(READY)
+	$(PYTEST) $(FAST) tests/hostile/test_mutated_files.py
+
+test-hostile-folders: $(READY)
+	$(PYTEST) $(FAST) tests/hostile --ignore=tests/hostile/test_mutated_files.py
 
 # The real model, in parts as well: two forms of it at a time.
 REAL := -n $(JOBS) -m "real and not slow" -rs
