@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from degarble.trace.event import Alloc, AnyEvent, Commit, Free, Fwd, Group, Meta, Req, Step, Store
+from degarble.trace.event import Alloc, AnyEvent, Commit, Evict, Free, Fwd, Group, Meta, Req, Step, Store
 from degarble.trace.reader import read_items
 from degarble.trace.replay import replay_items
 from degarble.trace.writer import TraceWriter
@@ -51,14 +51,16 @@ def rounds(batch: int) -> Iterator[list[AnyEvent]]:
         names = [f"r{number + i}" for i in range(batch)]
         number += batch
         tables = {name: list(range(i * per_request, (i + 1) * per_request)) for i, name in enumerate(names)}
-        ids = {name: [(hash(name) + i) % 50_000 for i in range(PROMPT)] for name in names}
+        ids = {name: [(len(name) * 7919 + i) % 50_000 for i in range(PROMPT)] for name in names}
         begin: list[AnyEvent] = []
         for name in names:
             begin += [Req(n=0, req=name, op="new", ids=ids[name]), Alloc(n=0, req=name, b=tables[name][:7], rc=[1] * 7)]
         yield begin
         for at in range(DECODES):
             step += 1
-            events: list[AnyEvent] = [Step(n=0, step=step, ph="B", blocks=[b for name in names for b in tables[name][: at // 16 + 7]])]
+            events: list[AnyEvent] = [
+                Step(n=0, step=step, ph="B", blocks=[b for name in names for b in tables[name][: at // 16 + 7]])
+            ]
             low, high = (0, PROMPT) if at == 0 else (PROMPT + at - 1, PROMPT + at)
             for name in names:
                 table = tables[name]
@@ -73,8 +75,6 @@ def rounds(batch: int) -> Iterator[list[AnyEvent]]:
         end: list[AnyEvent] = []
         for name in names:
             end.append(Store(n=0, h=[f"{name}-0"], b=tables[name][:1], ids=ids[name][:BLOCK_SIZE]))
-        from degarble.trace.event import Evict
-
         for name in names:
             end.append(Free(n=0, req=name, b=tables[name][:used][::-1], rc=[0] * used))
             end.append(Req(n=0, req=name, op="finish"))

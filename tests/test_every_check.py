@@ -19,6 +19,7 @@ from _pytest.mark.structures import ParameterSet
 from degarble.faults.interface import Fault, faults
 from degarble.finding import Severity
 from degarble.registry import RULE_ID, SECTIONS, rules
+from degarble.trace_faults.interface import trace_faults
 from tests.conftest import unpacked_golden
 from tests.planting import assert_first_cause, healthy_report
 
@@ -111,7 +112,7 @@ def test_healthy_is_silent(name: str) -> None:
 
 def test_every_rule_has_a_fault() -> None:
     """A check without its opposite proves nothing."""
-    planted = {fault.rule for fault in faults()}
+    planted = {fault.rule for fault in faults()} | {fault.rule for fault in trace_faults()}
     assert set(rules()) - planted == set()
 
 

@@ -12,6 +12,7 @@ from functools import cache
 from types import ModuleType
 
 import msgspec
+from msgspec.structs import replace
 
 from degarble.finding import Confidence, Finding, Severity
 
@@ -32,11 +33,16 @@ RULE_ID = re.compile(r"(CKP|CFG|QNT|WGT|NUM|TOK|TPL|KVC|ENG|RUN|DIV)[1-9]\d\d\Z"
 
 
 class Level(StrEnum):
-    """What a check must read: headers and small files, tensor bytes, or a healthy copy."""
+    """What a check must read: headers and small files, tensor bytes, a healthy copy, or a running engine (its trace)."""
 
     HEADER = "header"
     CONTENT = "content"
     REFERENCE = "reference"
+    LIVE = "live"
+
+
+OWN_EVIDENCE = frozenset({"trace"})
+"""Evidence that only one command can have. Checks that need it are listed by that command and by no other."""
 
 
 class Need(msgspec.Struct, frozen=True):
@@ -145,6 +151,24 @@ def rules() -> dict[str, Rule]:
                 raise ValueError(f"{rule} is defined in {module.__name__} and elsewhere")
             found[rule] = _rule(rule, [facts for facts in marked if facts.rule == rule])
     return dict(sorted(found.items(), key=lambda item: item[0]))
+
+
+@cache
+def rules_on(evidence: str | None = None) -> dict[str, Rule]:
+    """The rules a command can judge: those with a check on its own `evidence`, or (None) on what every target may have.
+
+    A rule that has checks of both kinds keeps those of the command.
+    """
+    found: dict[str, Rule] = {}
+    for rule in rules().values():
+        kept = tuple(facts for facts in rule.checks if _own_evidence(facts) == evidence)
+        if kept:
+            found[rule.id] = replace(rule, checks=kept)
+    return found
+
+
+def _own_evidence(facts: Check) -> str | None:
+    return next((need.name for need in facts.needs if need.name in OWN_EVIDENCE), None)
 
 
 def _is_check(candidate: object, module: ModuleType) -> bool:

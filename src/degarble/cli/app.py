@@ -24,6 +24,7 @@ from degarble.cli import (
     show,
     stamp,
     tokenizer,
+    trace,
     verify_repack,
 )
 from degarble.cli.output import wants_json, write_failure
@@ -40,6 +41,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     check,
+    trace,
     fix,
     report,
     stamp,

@@ -23,6 +23,11 @@ class Extent:
     rank: int
     """0 the whole target, 1 a file, 2 a layer, 3 a module, 4 an element."""
 
+    @property
+    def named(self) -> frozenset[str | int]:
+        """Requests and blocks: who is concerned in a trace."""
+        return self.requests | self.blocks
+
     @classmethod
     def of(cls, finding: Finding) -> Extent:
         """Collect the places of a finding."""
@@ -39,10 +44,12 @@ class Extent:
 
 
 def overlaps(one: Extent, other: Extent) -> bool:
-    """Same request or block, module or tensor, layer, file: the first grain that both name decides."""
+    """Same request or block; else module or tensor, layer, file: the first grain that both name decides."""
     if one.whole or other.whole:
         return True
-    for grain in ("requests", "blocks", "modules", "layers", "files"):
+    if one.named and other.named:
+        return not one.named.isdisjoint(other.named)
+    for grain in ("modules", "layers", "files"):
         mine, theirs = getattr(one, grain), getattr(other, grain)
         if mine and theirs:
             return not mine.isdisjoint(theirs)

@@ -126,7 +126,9 @@ class MetaJudge:
         for name, most in (("kv", 1), ("num_kv_heads", 1)):
             if name in axes and axes.index(name) < len(group.shape) and group.shape[axes.index(name)] > most:
                 found = group.shape[axes.index(name)]
-                self._fail(meta, group, "KVC631", f"has {found} along {name}: a latent has no heads", {name: found}, {name: 1})
+                self._fail(
+                    meta, group, "KVC631", f"has {found} along {name}: a latent has no heads", {name: found}, {name: 1}
+                )
                 return
         index = next((axes.index(name) for name in ("latent", "head_dim") if name in axes), len(group.shape) - 1)
         width = group.shape[index] if index < len(group.shape) else group.shape[-1]
@@ -155,7 +157,7 @@ class MetaJudge:
         size, kernel = group.block_size or meta.block_size, group.kernel_block_size
         blocks = group.num_blocks if group.num_blocks is not None else meta.num_blocks
         ratio = size // kernel if size and kernel and kernel > 0 else 1
-        told = {
+        told: dict[str, set[int | None]] = {
             "block_size": {size, kernel} - {None},
             "num_blocks": set() if blocks is None else {blocks, blocks * ratio},
             "head_dim": set() if meta.head_dim is None or group.kind == "mla" else {meta.head_dim, 2 * meta.head_dim},
@@ -207,7 +209,11 @@ class MetaJudge:
         if max(last, last * itemsize + itemsize - 1) < LIMIT:
             return
         unit = 1 if last >= LIMIT else itemsize
-        page = strides[(group.axes or ["num_blocks"]).index("num_blocks")] if "num_blocks" in (group.axes or []) else strides[0]
+        page = (
+            strides[(group.axes or ["num_blocks"]).index("num_blocks")]
+            if "num_blocks" in (group.axes or [])
+            else strides[0]
+        )
         bad = -(-LIMIT // (page * unit)) if page else None
         self._fail(
             meta,
@@ -280,7 +286,16 @@ def readings_of(meta: Meta, group: Group) -> list[str]:
         return []
     assert blocks is not None and size is not None and dim is not None and total is not None
     heads = max(1, total // max(1, meta.tp))
-    extents = {"NB": blocks, "bs": size, "H": heads, "D": dim, "2": 2, "2D": 2 * dim, "HD": heads * dim, "H2D": 2 * heads * dim}
+    extents = {
+        "NB": blocks,
+        "bs": size,
+        "H": heads,
+        "D": dim,
+        "2": 2,
+        "2D": 2 * dim,
+        "HD": heads * dim,
+        "H2D": 2 * heads * dim,
+    }
     return [reading for reading in READINGS if [extents[axis] for axis in reading.split(",")] == group.shape]
 
 

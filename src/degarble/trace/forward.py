@@ -206,7 +206,9 @@ class ForwardJudge:
         first = table.geometry.first_read(event.pos[0])
         if table.null_end <= first:
             return True
-        for column in range(first // table.geometry.span, min(len(table.blocks), -(-event.pos[0] // table.geometry.span))):
+        for column in range(
+            first // table.geometry.span, min(len(table.blocks), -(-event.pos[0] // table.geometry.span))
+        ):
             if table.blocks[column] is None:
                 self._report_hole(event, table, max(first, column * table.geometry.span))
                 return False

@@ -108,7 +108,9 @@ class GraphJudge:
         )
 
 
-def _difference(baked: Mapping[str, object] | None, given: Mapping[str, object] | None) -> tuple[str, object, object] | None:
+def _difference(
+    baked: Mapping[str, object] | None, given: Mapping[str, object] | None
+) -> tuple[str, object, object] | None:
     """The first name whose value is another one than at capture; names only one side tells are not compared."""
     if baked is None or given is None:
         return None

@@ -118,7 +118,10 @@ class PrefixJudge:
             return "KVC608", f"hash {str(name)[:16]} stands for two prefixes: after {entry.parent} and after {parent}"
         is_known = not any(value is WILD for value in (*entry.content, *block.rows))
         if is_known and list(entry.content) != block.rows[:size]:
-            return "KVC608", f"hash {str(name)[:16]} stands for two contents, of blocks {entry.blocks[0].id} and {block.id}"
+            return (
+                "KVC608",
+                f"hash {str(name)[:16]} stands for two contents, of blocks {entry.blocks[0].id} and {block.id}",
+            )
         return None
 
     def on_hit(self, event: Hit) -> None:

@@ -104,8 +104,9 @@ def _object(value: dict[str, Any], number: int, problem: str) -> Item:
     if ev not in KINDS:
         return Broken(place, f"unknown event {ev[:MAX_SHOWN]!r}", has_counter=True, is_unknown=True, ev=ev[:MAX_SHOWN])
     try:
-        event: Item = msgspec.convert({key: item for key, item in value.items() if key != "ev"}, KINDS[ev])
-        return event
+        event: Any = msgspec.convert({key: item for key, item in value.items() if key != "ev"}, KINDS[ev])
+        known: Item = event
+        return known
     except (msgspec.MsgspecError, RecursionError) as error:
         problem = str(error)
     return Broken(place, f"{ev}: {problem[:200]}", has_counter=True)

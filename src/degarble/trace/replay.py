@@ -131,6 +131,7 @@ class Replay:
             return
         self._is_slack = False
         lost = event.n - self._next
+        self.journal.floor = max(self.journal.floor, event.n)
         what = f"{lost} events are missing before it" if lost > 0 else "it was there before, or lines changed places"
         self.state.fail(
             "KVC623",
@@ -234,10 +235,15 @@ class Replay:
         if sequence is not None and (table := sequence.table) is not None and table.plain_from < HUGE:
             values = sequence.values
             at, ids = event.at, event.ids
-            if at == table.valid and at == event.len == len(values) and ids is not None and len(ids) == 1:
-                if sequence.is_running and len(sequence.tables) == 1:
-                    values.append(sequence.base + ids[0])
-                    return
+            if (
+                at == table.valid
+                and at == event.len == len(values)
+                and ids is not None
+                and len(ids) == 1 == len(sequence.tables)
+                and sequence.is_running
+            ):
+                values.append(sequence.base + ids[0])
+                return
         self.settle.on_commit(event)
 
     def finish(self) -> Verdict:
@@ -254,7 +260,7 @@ class Replay:
             num_events=self.num_lines - self.num_broken,
             num_lines=self.num_lines,
             unknown=dict(self.unknown),
-            kinds=frozenset(str(k.__struct_config__.tag) for k in self._kinds if k is not Broken),
+            kinds=frozenset(name for name, kind in event.KINDS.items() if kind in self._kinds),
             meta=self.state.meta,
             unjudged=unjudged,
         )
@@ -270,4 +276,3 @@ def replay_items(batches: Iterable[list[Item]], *, file: str = "", rank: int | N
 
 def _short(number: int) -> int | str:
     return number if abs(number) < 1 << 53 else f"about 2^{number.bit_length() - 1}"
-

@@ -220,4 +220,3 @@ class SettleJudge:
         if event.init is False and not valid_at:
             return f"{name} begins from a state that was not zeroed: another request's is still in it"
         return None
-

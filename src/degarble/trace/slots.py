@@ -232,7 +232,9 @@ class SlotJudge:
         others = sorted({held.owner.name for held in block.holders if held is not table})
         if len(block.holders) > 1:
             rule = "KVC604"
-            message = f"{name} writes block {block.id}, which {', '.join(others[:4]) or 'it'} also holds: no copy came before"
+            message = (
+                f"{name} writes block {block.id}, which {', '.join(others[:4]) or 'it'} also holds: no copy came before"
+            )
         elif block.entry is not None:
             rule = "KVC627"
             message = f"{name} writes block {block.id}, which is published: the prefix map leads others to it"

@@ -240,8 +240,7 @@ class TableJudge:
             return
         table = state.table(sequence, event.g)
         columns = [self._column_of(table, block_id, event, index) for index, block_id in enumerate(event.b)]
-        pairs = list(zip(columns, event.b, strict=True))
-        for index, (column, block_id) in enumerate(pairs):
+        for column, block_id in zip(columns, event.b, strict=True):
             if block_id == table.geometry.null_block or block_id == -1:
                 continue
             if column is None or table.blocks[column] is None:
@@ -281,7 +280,7 @@ class TableJudge:
     def _leave_holes(self, event: Free, table: Table, columns: list[int]) -> None:
         """Columns inside the row: of a window, which no query may need any more, or a copy-on-write's source.
 
-        A shared block is no window violation yet: if nothing takes its place, the next read says so.
+        The column that is written next may be such a source: if nothing takes its place, the next forward says so.
         """
         geometry = table.geometry
         table.dirty.update(columns)
@@ -293,7 +292,7 @@ class TableJudge:
         for column, block_id in zip(columns, event.b, strict=False):
             block = self.state.pool(event.g).block(block_id)
             start, end = column * geometry.span, (column + 1) * geometry.span
-            if end > first and not block.holders and start < table.valid:
+            if end > first and start < table.valid and not start <= table.settled < end:
                 self.state.fail(
                     "KVC615",
                     event,

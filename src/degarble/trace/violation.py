@@ -46,6 +46,8 @@ class Journal:
         self.violations: list[Violation] = []
         self.further: Counter[str] = Counter()
         self.file = ""
+        self.floor = -1
+        """Counter up to which events came in order; what came late broke things by coming late."""
         self._seen: set[tuple[object, ...]] = set()
         self._kept: Counter[str] = Counter()
 
@@ -54,7 +56,11 @@ class Journal:
         who = violation.request if violation.request is not None else violation.block
         key = (violation.rule, violation.file, who, violation.is_info, violation.key)
         is_single = who is None and violation.key is None
-        if (key in self._seen and not is_single) or self._kept[violation.rule] >= MAX_KEPT:
+        if (
+            violation.line < self.floor
+            or (key in self._seen and not is_single)
+            or self._kept[violation.rule] >= MAX_KEPT
+        ):
             self.further[violation.rule] += 1
             return
         self._seen.add(key)

@@ -1,0 +1,1 @@
+"""Rules about the KV cache, judged from a trace: one rule a file."""
