@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import PurePath
 
 from degarble.errors import TargetError
-from degarble.trace.event import AnyEvent, Broken, Fwd, Meta, Name, Req, Step
+from degarble.trace.event import Broken, Fwd, Meta, Name, Req, Step
 from degarble.trace.reader import Item, read_items
 from degarble.trace.replay import Replay, Verdict, replay_items
 from degarble.trace.violation import Violation
@@ -108,23 +108,23 @@ def _merge(verdicts: Sequence[Verdict]) -> Verdict:
 def _joined(scheduler: str, worker: str, scheduler_name: str, worker_name: str) -> Verdict:
     """Replay the scheduler's events with the worker's of each step in their place."""
     replay = Replay(file=scheduler_name, checks_counter=False)
-    counters = {scheduler_name: Counter(replay, scheduler_name), worker_name: Counter(replay, worker_name)}
-    segments = _Segments(worker)
+    counter = Counter(replay, scheduler_name)
+    segments = _Segments(worker, Counter(replay, worker_name))
     for batch in read_items(scheduler):
         for item in batch:
             if isinstance(item, Step) and item.ph == "E":
-                _feed(replay, counters[worker_name], segments.take(item.step))
-            _feed(replay, counters[scheduler_name], [item])
+                _feed(replay, worker_name, segments.take(item.step))
+            counter.check(item)
+            _feed(replay, scheduler_name, [item])
             if isinstance(item, Step) and item.ph == "B":
-                _feed(replay, counters[worker_name], segments.take(item.step))
-    _feed(replay, counters[worker_name], segments.rest())
+                _feed(replay, worker_name, segments.take(item.step))
+    _feed(replay, worker_name, segments.rest())
     return _is_trace(replay.finish(), scheduler)
 
 
-def _feed(replay: Replay, counter: Counter, items: list[Item]) -> None:
-    replay.journal.file = counter.file
+def _feed(replay: Replay, file: str, items: list[Item]) -> None:
+    replay.journal.file = file
     for item in items:
-        counter.check(item)
         replay.feed([item])
 
 
@@ -143,6 +143,7 @@ class Counter:
             return
         if item.n != self.next:
             message = f"the counter goes from {self.next - 1} to {item.n}"
+            self.replay.journal.file = self.file
             self.replay.state.fail("KVC623", item.n, message, key=f"n of {self.file}")
         self.next = item.n + 1
 
@@ -150,20 +151,28 @@ class Counter:
 class _Segments:
     """The worker's events by step, read on as they are asked for."""
 
-    def __init__(self, path: str) -> None:
-        self._items: Iterator[Item] = (item for batch in read_items(path) for item in batch)
+    def __init__(self, path: str, counter: Counter) -> None:
+        self._items = self._counted(path, counter)
         self._waiting: dict[Name | None, list[Item]] = {}
         self._open: Name | None = None
-        self._skip_meta = True
+
+    @staticmethod
+    def _counted(path: str, counter: Counter) -> Iterator[Item]:
+        for batch in read_items(path):
+            for item in batch:
+                counter.check(item)
+                yield item
 
     def take(self, step: Name | None) -> list[Item]:
-        """Events of a step, as far as its E; those of other steps wait."""
+        """Events of a step, as far as its E, and those right before it; those of other steps wait."""
         if step in self._waiting:
             return self._waiting.pop(step)
         for item in self._items:
             if isinstance(item, Step):
                 self._open = item.step if item.ph == "B" else None
-                if item.ph == "E" and item.step == step:
+                if item.ph == "B":
+                    self._waiting.setdefault(item.step, []).extend(self._waiting.pop(None, []))
+                elif item.step == step:
                     return self._waiting.pop(step, [])
                 continue
             if isinstance(item, Meta):
@@ -176,6 +185,3 @@ class _Segments:
         left: list[Item] = [item for items in self._waiting.values() for item in items]
         left += [item for item in self._items if not isinstance(item, Step | Meta)]
         return left
-
-
-__all__ = ["AnyEvent", "replay_files"]

@@ -37,30 +37,37 @@ def read_items(path: str | Path) -> Iterator[list[Item]]:
 
 def _batches(stream: BinaryIO) -> Iterator[list[Item]]:
     number = 0
-    rest = b""
+    parts: list[bytes] = []
+    """Pieces of the line that is not at its end yet."""
+    held = 0
     is_skipping = False
     while chunk := stream.read(READ_BYTES):
         end = chunk.rfind(b"\n") + 1
         if is_skipping:
-            start = chunk.find(b"\n") + 1
-            if not start:
+            if not end:
                 continue
+            chunk, end = _behind_line(chunk, end)
             is_skipping = False
             number += 1
-            whole, rest = chunk[start:end], chunk[end:]
-        elif end:
-            whole, rest = rest + chunk[:end], chunk[end:]
-        else:
-            whole, rest = b"", rest + chunk
-        if whole:
-            items, lines = _decode(whole, number)
+        if end:
+            items, lines = _decode(b"".join((*parts, chunk[:end])), number)
             number += lines
             yield items
-        if len(rest) > MAX_LINE_BYTES:
+            parts, held = [], 0
+        parts.append(chunk[end:])
+        held += len(parts[-1])
+        if held > MAX_LINE_BYTES:
             yield [Broken(number, f"a line of more than {MAX_LINE_BYTES} bytes", has_counter=False)]
-            rest, is_skipping = b"", True
+            parts, held, is_skipping = [], 0, True
+    rest = b"".join(parts)
     if rest.strip():
         yield _decode(rest, number)[0]
+
+
+def _behind_line(chunk: bytes, end: int) -> tuple[bytes, int]:
+    """What follows the end of a line that was skipped, and where its last whole line ends."""
+    start = chunk.find(b"\n") + 1
+    return chunk[start:], end - start
 
 
 def _decode(block: bytes, number: int) -> tuple[list[Item], int]:
