@@ -17,7 +17,6 @@ from degarble.report.interface import Report, Target
 from degarble.report.profile import profile_of
 from degarble.runner import Outcome, run, select
 from degarble.target import open_target
-from degarble.trace.source import TraceSource
 
 
 def check(
@@ -80,6 +79,8 @@ def trace(
 
     Never raises for what is wrong with the trace. Raises UsageError for an unknown rule.
     """
+    from degarble.trace.source import TraceSource  # twenty structs that no other command needs
+
     chosen = [rule.id for rule in select(select_rules, ignore_rules, rules_on("trace"))]
     paths = [os.fspath(file) for file in files]
     try:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from degarble.checkpoint.interface import Source
 from degarble.errors import EvidenceMissing
 from degarble.evidence.store import provides
-from degarble.trace.replay import Verdict
-from degarble.trace.source import TraceSource
+
+if TYPE_CHECKING:
+    from degarble.trace.replay import Verdict
 
 
 @provides("trace")
 def trace(source: Source) -> Verdict:
-    """What the replay found."""
+    """What the replay found. Nothing of the trace is loaded for other targets."""
+    from degarble.trace.source import TraceSource
+
     if not isinstance(source, TraceSource):
         raise EvidenceMissing("no trace given")
     return source.verdict

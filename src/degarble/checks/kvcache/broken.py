@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from degarble.errors import EvidenceMissing
 from degarble.finding import Confidence, Finding, Location, Severity
-from degarble.trace.replay import Verdict
-from degarble.trace.violation import Violation
+
+if TYPE_CHECKING:
+    from degarble.trace.replay import Verdict
+    from degarble.trace.violation import Violation
 
 CAUSATION = (
     *("KVC623", "KVC605", "KVC603", "KVC617", "KVC624", "KVC622", "KVC602", "KVC604", "KVC616", "KVC625", "KVC626"),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from degarble.checks.kvcache.broken import broken
 from degarble.finding import Finding
 from degarble.registry import Level, check
-from degarble.trace.replay import Verdict
+
+if TYPE_CHECKING:
+    from degarble.trace.replay import Verdict
 
 
 @check("KVC614", level=Level.LIVE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from degarble.architectures.canonical import template_of
 from degarble.checkpoint.interface import TensorInfo
@@ -11,7 +12,9 @@ from degarble.checks.weights.explained_by import DAMAGED_FILE
 from degarble.finding import Confidence, Finding, Fix, Location
 from degarble.profile.tensor_profile import TensorProfile
 from degarble.registry import Level, check
-from degarble.trace.replay import Verdict
+
+if TYPE_CHECKING:
+    from degarble.trace.replay import Verdict
 
 SMALLEST = 1e-6
 LARGEST = 1e3
