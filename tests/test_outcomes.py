@@ -31,7 +31,7 @@ def rule(identity: str, function: object, **facts: object) -> Rule:
         requires=(),
         symptom_of=(),
     )
-    check = replace(check, **facts)  # type: ignore[arg-type]
+    check = replace(check, **facts)
     return Rule(
         id=identity,
         name="made-up",
