@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ from degarble.kvcache.tensor_facts import TensorFacts, is_contiguous
 GEOMETRY = Geometry(num_blocks=6, block_size=16, num_kv_heads=4, head_dim=32, latent=48, num_layers=2)
 
 
-def facts(shape: tuple[int, ...], strides: tuple[int, ...], **more: int) -> TensorFacts:
+def facts(shape: tuple[int, ...], strides: tuple[int, ...], **more: Any) -> TensorFacts:
     return TensorFacts(shape=shape, strides=strides, itemsize=2, **more)
 
 

@@ -18,7 +18,7 @@ def test_strides_are_those_of_a_dense_array(layout: KVLayout) -> None:
     dense = np.empty(shape, np.int16)
     assert layout.strides(GEOMETRY) == tuple(step // 2 for step in dense.strides)
     for axis, stride in zip(layout.axes, layout.strides(GEOMETRY), strict=True):
-        sizes = GEOMETRY.sizes() | {"1": 1}
+        sizes = {**GEOMETRY.sizes(), "1": 1}
         assert np.prod([sizes[atom] for atom in layout.formula(axis).split("·")]) == stride
 
 
@@ -29,8 +29,8 @@ def test_offsets_are_a_bijection(layout: KVLayout) -> None:
     sizes = small.sizes()
     strides = layout.atom_strides(small)
     grid = np.indices([sizes[atom] for atom in layout.atoms]).reshape(len(layout.atoms), -1)
-    offsets = sum(strides[atom] * at for atom, at in zip(layout.atoms, grid, strict=True))
-    assert sorted(offsets) == list(range(grid.shape[1]))
+    offsets = np.array([strides[atom] for atom in layout.atoms]) @ grid
+    assert sorted(offsets.tolist()) == list(range(grid.shape[1]))
 
 
 def test_case_of_research() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 from degarble.errors import BlockMisuse
 from degarble.kvcache.block import NULL_BLOCK, BlockPool
 from degarble.kvcache.isolation import NO_ISOLATION, Isolation
-from degarble.kvcache.namespace import Namespace
 from degarble.kvcache.prefix_cache import PrefixCache, matching_blocks
 from degarble.kvcache.sequence import Phase, Sequence
 
