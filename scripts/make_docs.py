@@ -26,6 +26,7 @@ COMMANDS = (
     "demo",
     "verify-repack",
     "tokenizer",
+    "kv",
     "help",
 )
 

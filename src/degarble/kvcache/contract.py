@@ -26,6 +26,10 @@ class Violation:
     message: str
     measured: dict[str, Number]
     bound: dict[str, Number]
+    request: str | None = None
+    position: int | None = None
+    block: int | None = None
+    layer: int | None = None
 
 
 def validate(
@@ -139,4 +143,5 @@ def index_violations(layout: KVLayout, geometry: Geometry, facts: TensorFacts, i
             f"{unit}, {geometry.num_blocks} blocks, last index {last}",
             measured={"last_index": last, "unit": unit, "first_bad_block": first, "first_touched": first_touched},
             bound={"index_below": limit},
+            block=first,
         )

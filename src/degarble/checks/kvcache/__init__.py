@@ -1,0 +1,1 @@
+"""Rules about the KV cache: layouts, allocators, traces."""
