@@ -71,7 +71,7 @@ def cases() -> Iterator[ParameterSet]:
     """Every fault in one checkpoint of each family, another one for every fault; `make test-slow` takes all."""
     names = sorted(set(PATIENTS) - SICK)
     for fault in faults():
-        if rules()[fault.rule].asks_for("kv_"):
+        if rules()[fault.rule].asks_for("cache_"):
             continue  # of declarations, not of checkpoints: tests/kvcache/test_every_kv_check.py
         turn = zlib.crc32(fault.name.encode()) % len(names)
         families: dict[str, list[str]] = {}

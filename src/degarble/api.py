@@ -97,7 +97,7 @@ def check_evidence(
     """Check what is read already, or will be: the caller may go on to use the evidence."""
     source: Source = evidence.get("source")
     table = rules()
-    selected = [table[rule] for rule in (table if chosen is None else chosen) if not table[rule].asks_for("kv_")]
+    selected = [table[rule] for rule in (table if chosen is None else chosen) if not table[rule].asks_for("cache_")]
     try:
         results = run(evidence, selected, policy)
     except DegarbleError as error:

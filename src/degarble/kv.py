@@ -11,7 +11,7 @@ from degarble.checkpoint.interface import Source
 from degarble.diagnosis import diagnose
 from degarble.errors import DegarbleError, TargetError
 from degarble.evidence import Evidence, Settings
-from degarble.evidence.kv_declaration import KV_DECLARATION
+from degarble.evidence.cache_declaration import KV_DECLARATION
 from degarble.finding import Confidence, Finding, Location, Severity
 from degarble.kvcache import judge
 from degarble.kvcache.contract import Violation
@@ -63,7 +63,7 @@ def lint_source(source: Source) -> Report:
     evidence = Evidence(source, Settings())
     target = Target(path=source.path, kind=KV_DECLARATION)
     try:
-        declaration: KVDeclaration = evidence.get("kv_declaration")
+        declaration: KVDeclaration = evidence.get("cache_declaration")
         results = [*_judge_layouts(declaration, evidence), *run(evidence, declaration_rules())]
     except DegarbleError as error:
         return Report(target=target, failure=str(error))
@@ -72,7 +72,7 @@ def lint_source(source: Source) -> Report:
 
 def declaration_rules() -> list[Rule]:
     """Rules whose every check asks for evidence of a declaration."""
-    return [rule for rule in rules().values() if rule.asks_for("kv_")]
+    return [rule for rule in rules().values() if rule.asks_for("cache_")]
 
 
 def _judge_layouts(declaration: KVDeclaration, evidence: Evidence) -> list[RuleResult]:

@@ -88,7 +88,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset(rule for check in self.checks for rule in check.symptom_of)
 
     def asks_for(self, prefix: str) -> bool:
-        """Whether every check of it needs some evidence whose name begins so: `kv_`, a declaration of a KV cache."""
+        """Whether every check of it needs some evidence whose name begins so: `cache_`, a declaration of a KV cache."""
         return all(any(need.name.startswith(prefix) for need in check.needs) for check in self.checks)
 
     def section(self, key: str) -> str:

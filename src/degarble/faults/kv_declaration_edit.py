@@ -10,7 +10,7 @@ from degarble.finding import Location
 
 def declaration_of(patient: Patient) -> dict[str, Any]:
     """The document, to be edited in place. Raises NotApplicable in a checkpoint, which has none."""
-    name = patient.evidence.find("kv_file")
+    name = patient.evidence.find("cache_file")
     if name is None or not name.endswith(".json"):
         raise NotApplicable("no KV-cache declaration in JSON")
     document: dict[str, Any] = patient.workspace.json(name)

@@ -12,7 +12,7 @@ from degarble.registry import check
 
 
 @check("KVC609")
-def allocation_crosses_bound(kv_allocations: Sequence[AllocationRecord], kv_file: str) -> Iterator[Finding]:
+def allocation_crosses_bound(cache_allocations: Sequence[AllocationRecord], cache_file: str) -> Iterator[Finding]:
     """More bytes were written to an allocation than were requested for it.
 
     ## What it looks for
@@ -41,5 +41,5 @@ def allocation_crosses_bound(kv_allocations: Sequence[AllocationRecord], kv_file
     ## References
     CUDA C++ Programming Guide, memory allocation granularity; NVIDIA/TensorRT-LLM#14937
     """
-    for violation in allocation_violations(kv_allocations):
-        yield finding_of(violation, kv_file)
+    for violation in allocation_violations(cache_allocations):
+        yield finding_of(violation, cache_file)

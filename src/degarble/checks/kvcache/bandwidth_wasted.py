@@ -12,7 +12,7 @@ from degarble.registry import check
 
 
 @check("KVC613", severity=Severity.INFO)
-def bandwidth_wasted(kv_access: KVDeclaration, kv_file: str) -> Iterator[Finding]:
+def bandwidth_wasted(cache_access: KVDeclaration, cache_file: str) -> Iterator[Finding]:
     """A kernel's access to the cache uses less of what it fetches than its declared limit.
 
     ## What it looks for
@@ -42,5 +42,5 @@ def bandwidth_wasted(kv_access: KVDeclaration, kv_file: str) -> Iterator[Finding
     ## References
     Ainslie et al., GQA (arXiv:2305.13245); NVIDIA CUDA C++ Best Practices Guide, coalesced access
     """
-    for violation in waste_violations(kv_access):
-        yield finding_of(violation, kv_file)
+    for violation in waste_violations(cache_access):
+        yield finding_of(violation, cache_file)

@@ -12,7 +12,7 @@ from degarble.registry import check
 
 
 @check("KVC611", severity=Severity.WARNING)
-def control_token_shares_block(kv_isolation: KVDeclaration, kv_file: str) -> Iterator[Finding]:
+def control_token_shares_block(cache_isolation: KVDeclaration, cache_file: str) -> Iterator[Finding]:
     """A block holds a control token of an isolated class and tokens after it.
 
     ## What it looks for
@@ -41,5 +41,5 @@ def control_token_shares_block(kv_isolation: KVDeclaration, kv_file: str) -> Ite
     ## References
     LMCache/LMCache#4086, vllm-project/vllm#44701 (keys that compare too little)
     """
-    for violation in isolation_violations(kv_isolation):
-        yield finding_of(violation, kv_file)
+    for violation in isolation_violations(cache_isolation):
+        yield finding_of(violation, cache_file)

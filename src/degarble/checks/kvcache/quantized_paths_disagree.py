@@ -12,7 +12,7 @@ from degarble.registry import check
 
 
 @check("KVC628")
-def quantized_paths_disagree(kv_paths: Sequence[WritePath], kv_file: str) -> Iterator[Finding]:
+def quantized_paths_disagree(cache_paths: Sequence[WritePath], cache_file: str) -> Iterator[Finding]:
     """Prefill and decode (or writer and reader) quantise the cache of one layer differently.
 
     ## What it looks for
@@ -40,5 +40,5 @@ def quantized_paths_disagree(kv_paths: Sequence[WritePath], kv_file: str) -> Ite
     ## References
     Blaizzy/mlx-vlm#973, vllm-project/vllm#38479, Alberto-Codes/turboquant-vllm#79, jundot/omlx#3690
     """
-    for violation in path_violations(kv_paths):
-        yield finding_of(violation, kv_file)
+    for violation in path_violations(cache_paths):
+        yield finding_of(violation, cache_file)

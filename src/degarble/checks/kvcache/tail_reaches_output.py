@@ -12,7 +12,7 @@ from degarble.registry import check
 
 
 @check("KVC620")
-def tail_reaches_output(kv_poison: Sequence[PoisonRecord], kv_file: str) -> Iterator[Finding]:
+def tail_reaches_output(cache_poison: Sequence[PoisonRecord], cache_file: str) -> Iterator[Finding]:
     """Rows past a sequence's length, or of a null or trash block, change the output.
 
     ## What it looks for
@@ -43,5 +43,5 @@ def tail_reaches_output(kv_poison: Sequence[PoisonRecord], kv_file: str) -> Iter
     Dao-AILab/flash-attention#2374, Dao-AILab/flash-attention#1745, huggingface/transformers#46765,
     vllm-project/vllm#53856
     """
-    for violation in poison_violations(kv_poison):
-        yield finding_of(violation, kv_file)
+    for violation in poison_violations(cache_poison):
+        yield finding_of(violation, cache_file)

@@ -13,8 +13,8 @@ KV_DECLARATION = "kv-declaration"
 """Kind of a source that is one."""
 
 
-@provides("kv_declaration")
-def kv_declaration(source: Source) -> KVDeclaration:
+@provides("cache_declaration")
+def cache_declaration(source: Source) -> KVDeclaration:
     """The declaration, parsed."""
     if source.kind != KV_DECLARATION:
         raise EvidenceMissing("no KV-cache declaration given")
@@ -22,49 +22,49 @@ def kv_declaration(source: Source) -> KVDeclaration:
     return parse_declaration(source.read(name), name)
 
 
-@provides("kv_file")
-def kv_file(source: Source) -> str:
+@provides("cache_file")
+def cache_file(source: Source) -> str:
     """Name of the file that holds it."""
     if source.kind != KV_DECLARATION:
         raise EvidenceMissing("no KV-cache declaration given")
     return next(iter(source.files()))
 
 
-@provides("kv_allocations")
-def kv_allocations(kv_declaration: KVDeclaration) -> Sequence[AllocationRecord]:
+@provides("cache_allocations")
+def cache_allocations(cache_declaration: KVDeclaration) -> Sequence[AllocationRecord]:
     """What a checked allocator recorded."""
-    if kv_declaration.allocations is None:
+    if cache_declaration.allocations is None:
         raise EvidenceMissing("the declaration lists no allocations")
-    return kv_declaration.allocations
+    return cache_declaration.allocations
 
 
-@provides("kv_isolation")
-def kv_isolation(kv_declaration: KVDeclaration) -> KVDeclaration:
+@provides("cache_isolation")
+def cache_isolation(cache_declaration: KVDeclaration) -> KVDeclaration:
     """A declaration with a policy and the sequences it should hold for."""
-    if kv_declaration.isolation is None or not kv_declaration.sequences:
+    if cache_declaration.isolation is None or not cache_declaration.sequences:
         raise EvidenceMissing("the declaration names no isolation policy, or no sequences")
-    return kv_declaration
+    return cache_declaration
 
 
-@provides("kv_access")
-def kv_access(kv_declaration: KVDeclaration) -> KVDeclaration:
+@provides("cache_access")
+def cache_access(cache_declaration: KVDeclaration) -> KVDeclaration:
     """A declaration that says how kernels read."""
-    if not kv_declaration.access:
+    if not cache_declaration.access:
         raise EvidenceMissing("the declaration describes no access")
-    return kv_declaration
+    return cache_declaration
 
 
-@provides("kv_poison")
-def kv_poison(kv_declaration: KVDeclaration) -> Sequence[PoisonRecord]:
+@provides("cache_poison")
+def cache_poison(cache_declaration: KVDeclaration) -> Sequence[PoisonRecord]:
     """Runs with and without poison in unused rows."""
-    if not kv_declaration.poison:
+    if not cache_declaration.poison:
         raise EvidenceMissing("the declaration has no runs with poisoned rows")
-    return kv_declaration.poison
+    return cache_declaration.poison
 
 
-@provides("kv_paths")
-def kv_paths(kv_declaration: KVDeclaration) -> Sequence[WritePath]:
+@provides("cache_paths")
+def cache_paths(cache_declaration: KVDeclaration) -> Sequence[WritePath]:
     """How each path quantises what it writes."""
-    if not kv_declaration.paths:
+    if not cache_declaration.paths:
         raise EvidenceMissing("the declaration describes no paths that write a quantised cache")
-    return kv_declaration.paths
+    return cache_declaration.paths
