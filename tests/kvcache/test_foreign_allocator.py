@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from degarble.errors import UsageError
 from degarble.kvcache.foreign_allocator import stress_foreign
 from degarble.kvcache.stress import StressResult
 from degarble.kvcache.stress_memory import Setting
+from degarble.kvcache.stress_worker import work
 
 SIMPLE = '''
 class OutOfBlocks(Exception):
@@ -104,3 +106,18 @@ def test_hostile_ones(tmp_path: Path, options: dict[str, str], said: str | None)
 def test_a_name_without_a_function() -> None:
     with pytest.raises(UsageError, match="is not of the form"):
         stress_foreign("module", Setting(), seeds=range(1), num_operations=1, timeout_seconds=1, memory_bytes=1 << 30)
+
+
+def test_the_worker_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, for what a child process does unseen."""
+    monkeypatch.setattr("sys.path", list(sys.path))
+    request = {
+        "allocator": "degarble.kvcache.allocator:make",
+        "setting": {"num_blocks": 20, "window": 30, "trash_block": 0},
+        "seeds": [0, 1],
+        "num_operations": 40,
+        "path": str(tmp_path),
+    }
+    answer = work(request)
+    assert answer["result"]["breach"] is None and answer["result"]["num_operations"] > 10
+    assert "TypeError" in work(request | {"setting": {"nothing": 1}})["error"]
