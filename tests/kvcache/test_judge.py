@@ -175,6 +175,8 @@ def test_what_is_not_declared_is_not_clean(tmp_path: Path) -> None:
     [
         (["isolation", "control_tokens"], {"x": "role"}, "'x' is no token id"),
         (["access", 0, "g"], 9, "group 9 is not declared"),
+        (["groups", 0, "block_size"], 1 << 40, "have no traffic to count"),
+        (["groups", 0, "axes", 3], "x", "have no traffic to count"),
         (["groups", 1, "axes"], ["num_blocks", "block_size", "latent"], "axis latent the size 0"),
     ],
 )
@@ -182,6 +184,20 @@ def test_records_that_cannot_be_judged(tmp_path: Path, keys: list[Any], value: A
     report = judged(tmp_path, (keys, value))
     assert any(said in what for what in (*report.unjudged, *report.unjudged.values())), report.unjudged
     assert report.summary["crashed"] == 0
+
+
+def test_an_order_of_axes_that_no_engine_has(tmp_path: Path) -> None:
+    """The best order of these axes is its own, as no layout of the catalogue has them."""
+    axes = ["num_blocks", "block_size", "kv", "num_kv_heads", "head_dim", "layers"]
+    report = judged(tmp_path, (["groups", 1, "axes"], axes))
+    assert report.summary["crashed"] == 0
+    base = {"block_size": 4, "num_blocks": 3, "num_heads": 4, "num_kv_heads": 1, "head_dim": 8}
+    group = {"axes": axes[:3] + axes[4:], "layers": [0, 1], "itemsize": 2}
+    access = {"access": [{"num_tokens": 5, "is_group_shared": False}], "groups": [group]}
+    assert (
+        "the best order of these axes is declared"
+        in the_finding(judged(tmp_path, base=base | access), "KVC613").message
+    )
 
 
 def test_a_reserved_size_that_is_too_small(tmp_path: Path) -> None:

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from degarble.errors import LayoutMismatch
 from degarble.kvcache.geometry import Geometry
 from degarble.kvcache.layout import KVLayout
 
 SECTOR_BYTES = 32
+MAX_BLOCK_ELEMENTS = 1 << 22
+"""Of one head in one block: a thousand times what engines have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +51,17 @@ class Traffic:
 def traffic(
     layout: KVLayout, geometry: Geometry, itemsize: int, access: Access, *, page_stride: int | None = None
 ) -> Traffic:
-    """Count the sectors of the blocks of one sequence; blocks are taken to begin at multiples of the page stride."""
+    """Count the sectors of the blocks of one sequence; blocks are taken to begin at multiples of the page stride.
+
+    Raises LayoutMismatch for a layout without lanes, or blocks too large to count.
+    """
     strides = layout.atom_strides(geometry, page_stride=page_stride)
     lane = "latent" if "latent" in layout.atoms else "head_dim"
     width = geometry.latent if lane == "latent" else geometry.head_dim
+    if not {lane, f"{lane}/x"} & set(strides) or not 0 < width * geometry.block_size <= MAX_BLOCK_ELEMENTS:
+        raise LayoutMismatch(
+            f"layout {layout.name}: {geometry.block_size} rows of {width} lanes have no traffic to count"
+        )
     full, rest = divmod(access.num_tokens, geometry.block_size)
     useful = access.num_tokens * width * itemsize
     lanes = _lane_offsets(strides, lane, width, geometry.x)

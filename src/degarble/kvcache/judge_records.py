@@ -80,22 +80,22 @@ def waste_violations(declaration: KVDeclaration) -> Iterator[Violation]:
                 raise EvidenceUnjudged(f"access[{at}]: group {one.g} is not declared, or has no layout")
             geometry = declaration.geometry(group)
             layout.shape(geometry)
+            access = Access(
+                num_tokens=one.num_tokens,
+                group_size=group_size,
+                is_group_shared=one.is_group_shared,
+                is_whole_block=one.is_whole_block,
+                sector_bytes=one.sector_bytes,
+            )
+            moved = traffic(layout, geometry, group.itemsize or 2, access)
         except LayoutMismatch as error:
             raise EvidenceUnjudged(f"access[{at}]: {error}") from None
-        access = Access(
-            num_tokens=one.num_tokens,
-            group_size=group_size,
-            is_group_shared=one.is_group_shared,
-            is_whole_block=one.is_whole_block,
-            sector_bytes=one.sector_bytes,
-        )
-        moved = traffic(layout, geometry, group.itemsize or 2, access)
         if moved.efficiency >= one.min_efficiency:
             continue
+        others = [other for other in CATALOGUE if set(other.atoms) == set(layout.atoms)]
         best = max(
             (traffic(other, geometry, group.itemsize or 2, access).efficiency, other.name)
-            for other in CATALOGUE
-            if set(other.atoms) == set(layout.atoms)
+            for other in (*others, layout)
         )
         yield Violation(
             rule="KVC613",
