@@ -55,6 +55,24 @@ def test_a_full_hit_of_a_finished_request_needs_no_copy() -> None:
     manager.check_integrity()
 
 
+def test_a_block_that_an_open_step_still_reads_is_copied() -> None:
+    """b alone holds the shared block, but a's step has not ended: writing in place would race with it."""
+    manager = BlockManager(8, 16)
+    prefilled(manager, "a", list(range(32)))
+    manager.fork("a", "still reading")
+    manager.sequence("still reading").extend([7])
+    step = manager.begin_step([manager.schedule("still reading", 1)])
+    manager.finish("a")
+    assert manager.open("b", list(range(32))) == 31
+    manager.finish("still reading")
+    (copy,) = manager.schedule("b", 1).copies
+    assert copy.num_rows == 15 and copy.target != copy.source
+    manager.end_step(step)
+    manager.complete("b", [1])
+    manager.check_integrity()
+    assert not manager.pool.is_busy(copy.source)
+
+
 def test_a_hit_at_a_block_of_one_row() -> None:
     """block_size 1: the last block is not taken at all, since its only row is to be computed."""
     manager = BlockManager(8, 1)

@@ -31,6 +31,8 @@ class BlockPool:
             block for block in range(num_blocks) if block not in self.reserved
         )
         self._waiting: dict[int, int] = {}
+        self._busy: dict[int, int] = {}
+        """Block -> last step that may still use it for a holder that has let go."""
         self._open_steps: set[int] = set()
         self._last_step = 0
 
@@ -47,6 +49,10 @@ class BlockPool:
     def is_free(self, block: int) -> bool:
         """Whether it lies in the free list."""
         return block in self._free
+
+    def is_busy(self, block: int) -> bool:
+        """Whether an open step may still read it for somebody who let go, so that a present holder must not write."""
+        return block in self._busy
 
     def take(self, count: int) -> list[int]:
         """The `count` blocks that were free for longest, each held once. Raises OutOfBlocks and changes nothing."""
@@ -73,6 +79,8 @@ class BlockPool:
             if not 0 <= block < self.num_blocks or self.ref_count[block] < 1:
                 raise BlockMisuse(f"block {block} is freed, and nobody holds it")
             self.ref_count[block] -= 1
+            if self._open_steps:
+                self._busy[block] = self._last_step
             if self.ref_count[block] == 0:
                 if self._open_steps:
                     self._waiting[block] = self._last_step
@@ -91,6 +99,7 @@ class BlockPool:
             raise BlockMisuse(f"step {step} ends, and is not open")
         self._open_steps.remove(step)
         oldest = min(self._open_steps, default=self._last_step + 1)
+        self._busy = {block: last for block, last in self._busy.items() if last >= oldest}
         for block in [block for block, last in self._waiting.items() if last < oldest]:
             del self._waiting[block]
             self._free[block] = None

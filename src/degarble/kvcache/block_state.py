@@ -117,7 +117,7 @@ class BlockState:
         table = sequence.block_table
         column = sequence.column_of(start)
         is_inside = column < len(table)
-        is_shared = is_inside and self.pool.ref_count[table[column]] > 1
+        is_shared = is_inside and (self.pool.ref_count[table[column]] > 1 or self.pool.is_busy(table[column]))
         blocks = self._take(sequence.num_columns(end) - len(table) + is_shared)
         copies: list[BlockCopy] = []
         if is_shared:

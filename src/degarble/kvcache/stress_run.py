@@ -235,6 +235,8 @@ def prompt(choice: int, amount: int, setting: Setting) -> list[int]:
     shared = max(0, (amount % 5) * size + (-1, 0, 0, 1)[choice // 36 % 4])
     tail = (1 + amount // 5 % (2 * size)) if choice % 4 > 1 else 0
     story, own = choice % 3, choice % 101
+    if amount % 4 == 0:  # one of six whole prompts that come again and again, ending at a block
+        shared, tail = (1 + amount // 4 % 2) * size, 0
     ids = [(story * 31 + at * at + at // 7) % 97 for at in range(shared)]
     ids += [(own * 17 + at * 5 + 1) % 97 for at in range(tail)]
     return ids[: setting.max_tokens // 2] or [own]
