@@ -27,6 +27,7 @@ COMMANDS = (
     "demo",
     "verify-repack",
     "tokenizer",
+    "kv",
     "help",
 )
 

@@ -41,8 +41,9 @@ class Level(StrEnum):
     LIVE = "live"
 
 
-OWN_EVIDENCE = frozenset({"trace"})
-"""Evidence that only one command can have. Checks that need it are listed by that command and by no other."""
+OWN_EVIDENCE = ("trace", "cache_")
+"""How evidence begins that only one command can have: `trace`, and `kv lint` for what a declaration says of a cache.
+Checks that need it are listed by that command and by no other."""
 
 
 class Need(msgspec.Struct, frozen=True):
@@ -168,7 +169,7 @@ def rules_on(evidence: str | None = None) -> dict[str, Rule]:
 
 
 def _own_evidence(facts: Check) -> str | None:
-    return next((need.name for need in facts.needs if need.name in OWN_EVIDENCE), None)
+    return next((own for own in OWN_EVIDENCE for need in facts.needs if need.name.startswith(own)), None)
 
 
 def _is_check(candidate: object, module: ModuleType) -> bool:

@@ -17,6 +17,7 @@ from degarble.cli import (
     fix,
     help,
     inject,
+    kv,
     report,
     rules,
     schema,
@@ -54,6 +55,7 @@ COMMANDS = (
     demo,
     verify_repack,
     tokenizer,
+    kv,
     help,
 )
 for command in COMMANDS:
