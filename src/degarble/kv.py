@@ -18,7 +18,7 @@ from degarble.kvcache.contract import Violation
 from degarble.kvcache.declaration import KVDeclaration
 from degarble.kvcache.finding_of import finding_of
 from degarble.kvcache.stress import StressResult
-from degarble.registry import Rule, rules_on
+from degarble.registry import Rule, rules, rules_on
 from degarble.report.interface import Report, Target
 from degarble.runner import Outcome, RuleResult, run
 
