@@ -13,7 +13,7 @@ SAFE_ALONE = frozenset({
     "exponent-bytes-as-values-in-one-module", "exponent-bytes-undeclared", "fold-not-inverse",
     "fused-group-partly-listed", "fused-scales-disagree", "fused-scales-disagree-a-little",
     "fused-scales-disagree-everywhere", "gate-not-compensated", "gguf-control-typed-normal",
-    "gguf-pretokenizer-wrong", "global-scale-reciprocal", "global-scale-reciprocal-in-one-layer",
+    "gguf-pretokenizer-missing", "gguf-pretokenizer-unknown", "gguf-pretokenizer-wrong", "global-scale-reciprocal", "global-scale-reciprocal-in-one-layer",
     "global-scale-reciprocal-in-one-module", "group-size-doubled", "group-size-halved",
     "group-size-halved-with-repeats", "group-size-misdeclared", "group-size-of-a-row", "head-not-skipped",
     "header-malformed-index", "heads-contradict", "idle-ids-in-decoder", "ignore-merges-lost",
