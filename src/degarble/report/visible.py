@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+import msgspec
+
 from degarble.diagnosis import Cause
 from degarble.finding import Finding, Location, Measure, Scalar
 from degarble.policy.waivers import Waiver
@@ -143,7 +145,9 @@ def _result(result: RuleResult) -> RuleResult:
 
 
 def _waiver(waiver: Waiver) -> Waiver:
-    return replace(waiver, rule=visible(waiver.rule), scope=visible(waiver.scope), reason=visible_lines(waiver.reason))
+    return msgspec.structs.replace(
+        waiver, rule=visible(waiver.rule), scope=visible(waiver.scope), reason=visible_lines(waiver.reason)
+    )
 
 
 def _words(words: Words) -> Words:
