@@ -75,6 +75,12 @@ def test_tokens_and_claims_decide_in_text_files(cause: Finding, is_explained: bo
     assert cause.rule in {one.finding.rule for one in found.causes}
 
 
+def test_tokens_of_a_trace_are_told_by_request_and_block() -> None:
+    edges = {"KVC602": frozenset({"KVC601"})}
+    pair = [finding("KVC602", request="r", token_id=5), finding("KVC601", request="r", block=3, token_id=9)]
+    assert len(diagnose(pair, edges).causes) == 1
+
+
 def test_files_decide_where_nothing_finer_is_shared() -> None:
     apart = diagnose([finding("CKP103", file="one.safetensors"), finding("CKP102", file="two.safetensors")], EDGES)
     assert len(apart.causes) == 2

@@ -61,7 +61,7 @@ class Extent:
             token_ids=frozenset(p.token_id for p in places if p.token_id is not None),
             claims=frozenset(pair for p in places if (pair := _pair(p)) is not None and _claims(p)),
             keys=frozenset(pair for p in places if (pair := _pair(p)) is not None and not _claims(p)),
-            is_text=all(p.token is not None or p.token_id is not None or _claims(p) for p in places),
+            is_text=all(_is_text(place) for place in places),
             whole=any(_is_whole(place) for place in places),
             rank=min(_rank(place) for place in places),
         )
@@ -106,6 +106,13 @@ def _pair(place: Location) -> Key | None:
 
 def _claims(place: Location) -> bool:
     return place.key is not None and any(part.endswith(CLAIM_SUFFIXES) for part in place.key.split("."))
+
+
+def _is_text(place: Location) -> bool:
+    """A token of a trace is told by its request and block."""
+    if place.module or place.tensor or place.layer is not None or place.request or place.block is not None:
+        return False
+    return place.token is not None or place.token_id is not None or _claims(place)
 
 
 def _is_whole(place: Location) -> bool:
