@@ -7,7 +7,7 @@ WORK := .work
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= auto
 
-.PHONY: setup demo test test-text test-core test-kvcache test-checks test-formats test-faults-container test-faults-config test-faults-quantization test-faults-text test-values-scales test-values-codes test-values-layers test-fixes test-hostile-files test-hostile-folders test-real test-real-plain test-real-integer test-real-float test-real-text test-slow lint format docs docs-check bench clean
+.PHONY: setup demo test test-text test-core test-kvcache test-checks test-formats test-faults-container test-faults-config test-faults-quantization test-faults-text test-values-scales test-values-codes test-values-layers test-fixes test-hostile-files test-hostile-folders test-real test-real-plain test-real-integer test-real-float test-real-text test-real-repairs test-slow lint format docs docs-check bench clean
 
 setup: $(READY)
 
@@ -80,19 +80,22 @@ test-hostile-folders: $(READY)
 # The real model, in parts as well: two forms of it at a time.
 REAL := -n $(JOBS) -m "real and not slow" -rs
 
-test-real: test-real-plain test-real-integer test-real-float test-real-text
+test-real: test-real-plain test-real-integer test-real-float test-real-text test-real-repairs
 
 test-real-plain: $(READY)
-	$(PYTEST) $(REAL) tests/real -k "bf16 or gguf"
+	$(PYTEST) $(REAL) tests/real --ignore=tests/real/test_repaired_model.py -k "bf16 or gguf"
 
 test-real-integer: $(READY)
-	$(PYTEST) $(REAL) tests/real -k "gptq or awq"
+	$(PYTEST) $(REAL) tests/real --ignore=tests/real/test_repaired_model.py -k "gptq or awq"
 
 test-real-float: $(READY)
-	$(PYTEST) $(REAL) tests/real -k "not (bf16 or gguf or gptq or awq)"
+	$(PYTEST) $(REAL) tests/real --ignore=tests/real/test_repaired_model.py -k "not (bf16 or gguf or gptq or awq)"
 
 test-real-text: $(READY)
 	$(PYTEST) $(REAL) tests --ignore=tests/real
+
+test-real-repairs: $(READY)
+	$(PYTEST) $(REAL) tests/real/test_repaired_model.py
 
 test-slow: $(READY)
 	$(PYTEST) -m slow -rs

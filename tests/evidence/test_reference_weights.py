@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -22,7 +24,7 @@ def compared(*, norm: bool, experts: bool, router: bool) -> Report:
     path = family_patients() / "gpt-oss"
     workspace = Workspace(open_target(path))
     modules = Evidence(open_target(path), Settings()).get("modules")
-    scaled = {f"{LAYER}.post_attention_layernorm": GAINS} if norm else {}
+    scaled: dict[str, Any] = {f"{LAYER}.post_attention_layernorm": GAINS} if norm else {}
     if experts:
         scaled[f"{LAYER}.mlp.experts.gate_up_proj"] = 1 / GAINS[None, :, None]  # [experts, in, out]
     if router:

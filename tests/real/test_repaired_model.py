@@ -9,7 +9,9 @@ from tests.real.repaired import CASES, Case, prove
 pytestmark = pytest.mark.real
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=() if at < 2 else pytest.mark.slow) for at, case in enumerate(CASES)], ids=str
+)
 def test_the_healthy_answer_comes_back(case: Case) -> None:
     """Word for word, and every repaired tensor bit for bit."""
     pytest.importorskip("transformers")
