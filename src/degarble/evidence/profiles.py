@@ -20,6 +20,7 @@ from degarble.profile.module_profile import ModuleProfile
 from degarble.profile.raw import SAMPLED_SHARE, profile_tensors
 from degarble.profile.sample import profile_modules
 from degarble.profile.tensor_profile import TensorProfile
+from degarble.profile.whole_module import profile_whole_modules
 from degarble.registry import Level
 
 ALL_NEURONS = 1 << 20
@@ -79,9 +80,8 @@ def module_profiles(
         return f"modules {[(name, repr(m.form)) for name, m in modules.items()]}"
 
     def read() -> tuple[dict[str, ModuleProfile], Mapping[str, str]]:
-        found = profile_modules(
-            modules.classes(), profiles, executor, is_exhaustive=settings.exhaustive, progress=settings.progress
-        )
+        profiled = profile_whole_modules if settings.exhaustive else profile_modules
+        found = profiled(modules.classes(), profiles, executor, progress=settings.progress)
         return found.profiles, found.unread
 
     return _Shelf(source, tensors, settings, coverage).kept(manner, dict[str, ModuleProfile], read)
