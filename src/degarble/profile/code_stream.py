@@ -54,7 +54,7 @@ class CodeStream:
         stored = self.units.reshape(-1).view(np.uint8)
         if self.width == 8:
             return stored[places]
-        return stored[places // 2] >> (4 * (places % 2)).astype(np.uint8) & np.uint8(15)
+        return np.asarray(stored[places // 2] >> (4 * (places % 2)).astype(np.uint8) & np.uint8(15))
 
 
 def code_stream(stacked: StoredModule) -> CodeStream | None:
@@ -127,4 +127,4 @@ def units_of_codes(codes: Array, num_bits: int) -> Array:
     pairs = np.ascontiguousarray(codes).view("<u2")
     if num_bits > 4:
         return pairs
-    return (pairs | pairs >> np.uint16(4)).astype(np.uint8).view("<u2")
+    return np.asarray((pairs | pairs >> np.uint16(4)).astype(np.uint8).view("<u2"))

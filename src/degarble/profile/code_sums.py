@@ -20,6 +20,7 @@ from degarble.profile.group_sums import GroupSums
 from degarble.profile.module_profile import CodeStats
 from degarble.profile.unit_counts import Spill
 
+
 @dataclass(frozen=True, slots=True)
 class CodeSums:
     """What the codes of some outputs add up to, in groups of `size`."""
@@ -45,9 +46,7 @@ class CodeSums:
     spill: Spill | None
 
 
-def code_sums(
-    num_bits: int, groups: GroupSums, zeros: Array | None, spill: Spill | None, histogram: Array
-) -> CodeSums:
+def code_sums(num_bits: int, groups: GroupSums, zeros: Array | None, spill: Spill | None, histogram: Array) -> CodeSums:
     """Zero points [outputs, groups] float32."""
     at_zero, at_top = groups.zeros > 0, groups.tops > 0
     at_low = at_zero | (groups.ones > 0)

@@ -119,6 +119,7 @@ class Batch:
         self._modules, self._runs, self._tensors = modules, runs, tensors
 
     def __call__(self) -> SampleResult:
+        """Profiles of all modules; where one is broken, each is read alone."""
         try:
             return self._profile(self._modules)
         except UNREADABLE as error:

@@ -49,20 +49,20 @@ class Place:
     """Where a part lies in its module."""
 
     start: int
-    """Values before it."""
-    total: int
-    """Values of the module."""
+    """Outputs before it."""
+    num_outputs: int
+    """Outputs of the module."""
 
-    def sampled(self, size: int) -> Array:
-        """Flat places in a part of `size` values, so that all parts together take every n-th value of the module."""
-        step = max(1, self.total // MAX_MEDIAN_VALUES)
-        return np.arange(-self.start % step, size, step)
+    def sampled(self, outputs: int, inputs: int) -> Array:
+        """Flat places in a part of so many outputs, so that all parts together take every n-th value of the module."""
+        step = max(1, self.num_outputs * inputs // MAX_MEDIAN_VALUES)
+        return np.arange(-self.start * inputs % step, outputs * inputs, step)
 
 
 def sums_of_values(values: Array, place: Place) -> ValueSums:
     """[outputs, in] float32"""
     squares = np.einsum("oi,oi->o", values, values).astype(np.float64)
-    some = np.abs(values.reshape(-1)[place.sampled(values.size)])
+    some = np.abs(values.reshape(-1)[place.sampled(*values.shape)])
     if np.isfinite(squares).all():
         top = max(float(values.max(initial=0)), -float(values.min(initial=0)))
         return ValueSums(squares, values.sum(axis=1).astype(np.float64), top, 0, some, values.shape[1])
@@ -70,7 +70,9 @@ def sums_of_values(values: Array, place: Place) -> ValueSums:
     wide = np.where(is_finite, values, 0).astype(np.float64)
     top = float(np.abs(wide).max(initial=0))
     lost = int(values.size - np.count_nonzero(is_finite))
-    return ValueSums(np.einsum("oi,oi->o", wide, wide), wide.sum(axis=1), top, lost, some[np.isfinite(some)], values.shape[1])
+    return ValueSums(
+        np.einsum("oi,oi->o", wide, wide), wide.sum(axis=1), top, lost, some[np.isfinite(some)], values.shape[1]
+    )
 
 
 def sums_of_groups(stream: CodeStream, sums: GroupSums, scales: Array, zeros: Array, place: Place) -> ValueSums | None:
@@ -83,7 +85,7 @@ def sums_of_groups(stream: CodeStream, sums: GroupSums, scales: Array, zeros: Ar
         shifted, around = _about(sums, zeros.astype(np.float64))
         totals = np.einsum("og,og->o", wide, shifted)
         squares = np.einsum("og,og->o", wide * wide, around)
-    flat = place.sampled(scales.size * sums.size)
+    flat = place.sampled(len(scales), scales.shape[1] * sums.size)
     some = stream.at(flat).astype(np.float32) - zeros.reshape(-1)[flat // sums.size]
     some *= scales.reshape(-1)[flat // sums.size]
     return ValueSums(squares, totals, top, 0, np.abs(some), scales.shape[1] * sums.size)

@@ -137,8 +137,7 @@ class _Reader:
     def _read(self) -> _Part:
         module = self.module
         stacked = stack_outputs([module], ((self.start, self.stop),))
-        inputs = shape_of(module)[-1]
-        values, codes = sums_of(stacked, Place(self.start * inputs, num_outputs(module) * inputs))
+        values, codes = sums_of(stacked, Place(self.start, num_outputs(module)))
         is_first = self.start == 0
         dead, num_dead = dead_rows(module, self.tensors) if is_first else ((), 0)
         return _Part(
@@ -158,7 +157,7 @@ def sums_of(stacked: StoredModule, place: Place) -> Sums:
     """Sums of some outputs, over their codes as they are stored where that is possible."""
     if not has_codes(stacked):
         return sums_of_values(stacked.dequantize(), place), None
-    return _streamed(stacked, place) or _unpacked(stacked, place)
+    return streamed_sums(stacked, place) or unpacked_sums(stacked, place)
 
 
 def has_codes(module: StoredModule) -> bool:
@@ -169,7 +168,7 @@ def has_codes(module: StoredModule) -> bool:
     return module.form.format != "gguf" or scheme.format in READ_BLOCKS
 
 
-def _streamed(stacked: StoredModule, place: Place) -> Sums | None:
+def streamed_sums(stacked: StoredModule, place: Place) -> Sums | None:
     """None where the codes are no stream, or values overflow."""
     inputs = shape_of(stacked)[-1]
     size = min(group_size(stacked), inputs)
@@ -193,7 +192,7 @@ def _streamed(stacked: StoredModule, place: Place) -> Sums | None:
     return values, code_sums(stream.num_bits, groups, own, spill, histogram(counts, stream))
 
 
-def _unpacked(stacked: StoredModule, place: Place) -> Sums:
+def unpacked_sums(stacked: StoredModule, place: Place) -> Sums:
     """Through codes in bytes, and values."""
     groups = code_groups([stacked], stacked)
     if groups is None:
