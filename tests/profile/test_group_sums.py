@@ -13,6 +13,7 @@ from degarble.profile.code_stream import CodeStream, units_of_codes, units_of_wo
 from degarble.profile.code_sums import spill_of_words
 from degarble.profile.codes import code_stats
 from degarble.profile.group_sums import LONGEST, GroupSums, group_sums, half_size, sums_of_codes
+from degarble.profile.scratch import Scratch
 from degarble.profile.unit_counts import histogram, spill_of_stream, unit_counts
 
 SIZES = {
@@ -48,9 +49,9 @@ def test_sums_by_look_up_are_exact(data: st.DataObject, seed: int, num_bits: int
     groups = data.draw(st.integers(1, 3))
     codes = random_codes(seed, num_bits, outputs, groups * size)
     stream = stream_of(codes, num_bits)
-    indices = stream.units.reshape(-1).astype(np.intp)
+    indices = Scratch().indices(stream)
     grouped = codes.reshape(outputs, groups, size)
-    assert_same(group_sums(stream, indices, size), sums_of_codes(grouped, num_bits))
+    assert_same(group_sums(stream, indices, size, Scratch()), sums_of_codes(grouped, num_bits))
     np.testing.assert_array_equal(
         histogram(unit_counts(indices), stream), np.bincount(codes.reshape(-1), minlength=1 << num_bits)
     )
@@ -61,15 +62,15 @@ def test_the_largest_codes_overflow_no_field(width: int) -> None:
     for size in (LONGEST[width] // 8 * 8, 2 * LONGEST[width], 4096):
         codes = np.full((2, 3 * size), (1 << width) - 1, np.uint8)
         stream = stream_of(codes, width)
-        indices = stream.units.reshape(-1).astype(np.intp)
-        assert_same(group_sums(stream, indices, size), sums_of_codes(codes.reshape(2, 3, size), width))
+        indices = Scratch().indices(stream)
+        assert_same(group_sums(stream, indices, size, Scratch()), sums_of_codes(codes.reshape(2, 3, size), width))
 
 
 @pytest.mark.parametrize(("num_bits", "size"), [(4, 2), (4, 4), (4, 12), (4, 7), (8, 3), (8, 6)])
 def test_groups_of_no_whole_units_are_left_to_the_slow_twin(num_bits: int, size: int) -> None:
     codes = random_codes(0, num_bits, 2, size * 4)
     stream = stream_of(codes, num_bits)
-    assert group_sums(stream, stream.units.reshape(-1).astype(np.intp), size) is None
+    assert group_sums(stream, Scratch().indices(stream), size, Scratch()) is None
     slow = sums_of_codes(codes.reshape(2, 4, size), num_bits)
     assert (slow.halves_without is None) == (half_size(size) == size)
     np.testing.assert_array_equal(slow.total, codes.reshape(2, 4, size).sum(axis=2))
@@ -104,4 +105,4 @@ def test_spill_in_words_is_that_of_codes(seed: int, num_bits: int, words: int, i
     assert slow.spill is None or odd / zeros == slow.spill
     if num_bits == 4:
         stream = CodeStream(units_of_words(packed, 4), 4, False)
-        assert spill_of_stream(unit_counts(stream.units.reshape(-1).astype(np.intp)), stream) == (zeros, odd)
+        assert spill_of_stream(unit_counts(Scratch().indices(stream)), stream) == (zeros, odd)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from degarble.checkpoint.tensor_data import Array
 from degarble.profile.code_stream import CodeStream, units_of_codes
 from degarble.profile.group_sums import group_sums
+from degarble.profile.scratch import Scratch
 from degarble.profile.value_sums import Place, ValueSums, stats_of_parts, sums_of_groups, sums_of_values
 from degarble.profile.values import value_stats
 
@@ -38,7 +39,7 @@ def group_values(
 
 def from_groups(codes: Array, scales: Array, zeros: Array, num_bits: int, place: Place) -> ValueSums | None:
     stream = CodeStream(units_of_codes(codes.reshape(len(codes), -1), num_bits), num_bits, False)
-    sums = group_sums(stream, stream.units.reshape(-1).astype(np.intp), codes.shape[2])
+    sums = group_sums(stream, Scratch().indices(stream), codes.shape[2], Scratch())
     assert sums is not None
     return sums_of_groups(stream, sums, scales, zeros, place)
 

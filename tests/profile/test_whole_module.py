@@ -21,6 +21,7 @@ from degarble.formats.slicing import num_outputs, stack_outputs
 from degarble.profile import whole_module
 from degarble.profile.module_profile import ModuleProfile
 from degarble.profile.sample import Batch, is_readable
+from degarble.profile.scratch import Scratch
 from degarble.profile.value_sums import Place
 from degarble.profile.whole_module import profile_whole_modules, streamed_sums
 from degarble.target import open_target
@@ -144,7 +145,7 @@ def test_the_usual_layouts_are_not_dequantised(layout: str, bits: int) -> None:
         ),
     }
     module = module_of(*parts[layout](), (64, 256))
-    assert streamed_sums(stack_outputs([module], ((0, 32),)), Place(0, 64)) is not None
+    assert streamed_sums(stack_outputs([module], ((0, 32),)), Place(0, 64), Scratch()) is not None
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -20,6 +20,7 @@ import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
 from degarble.profile.code_stream import CodeStream
+from degarble.profile.scratch import Scratch
 
 FIELDS = {4: (16, 18, 10, 10, 10), 8: (15, 23, 8, 8, 8)}
 """Bits of: sum, sum of squares, zeros, ones, tops."""
@@ -49,10 +50,10 @@ def half_size(size: int) -> int:
     return size // 2 if size % 2 == 0 and size >= 4 else size
 
 
-def group_sums(stream: CodeStream, indices: Array, size: int) -> GroupSums | None:
+def group_sums(stream: CodeStream, indices: Array, size: int, scratch: Scratch) -> GroupSums | None:
     """Sums over groups of `size` codes; None where half groups are no whole units.
 
-    `indices`: the stream's units as numpy's own index type, which the histogram takes as well.
+    `indices`: as `Scratch.indices` gives them; the histogram takes them as well.
     """
     per_unit, half = 16 // stream.width, half_size(size)
     outputs = len(stream.units)
@@ -60,7 +61,7 @@ def group_sums(stream: CodeStream, indices: Array, size: int) -> GroupSums | Non
         return None
     longest = LONGEST[stream.width]
     atom = _atom(half, per_unit, longest)
-    entries = _table(stream.width, (1 << stream.num_bits) - 1).take(indices, mode="clip")
+    entries = scratch.looked_up(_table(stream.width, (1 << stream.num_bits) - 1), indices)
     added = _folded(entries, atom // per_unit)
     if atom == half and size <= longest:
         without = tuple(int(np.count_nonzero(added & mask == 0)) for mask in _end_masks(stream.width))

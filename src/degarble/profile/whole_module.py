@@ -32,6 +32,7 @@ from degarble.profile.sample import (
     profile_modules,
     sampled_outputs,
 )
+from degarble.profile.scratch import Scratch
 from degarble.profile.tensor_profile import TensorProfile
 from degarble.profile.unit_counts import histogram, spill_of_stream, unit_counts
 from degarble.profile.value_sums import Place, ValueSums, stats_of_parts, sums_of_groups, sums_of_values
@@ -68,12 +69,12 @@ def profile_whole_modules(
     progress: Progress | None = None,
 ) -> SampleResult:
     """As `profile_modules`, over all outputs. Modules that a sample holds completely are left to it."""
-    small, units = [], []
+    small, units, scratch = [], [], Scratch()
     for example, members in classes:
         if not is_readable(example) or sampled_outputs(example) == ((0, num_outputs(example)),):
             small.append((example, members))
         else:
-            units += [unit for module in members for unit in _units(module, tensors)]
+            units += [unit for module in members for unit in _units(module, tensors, scratch)]
     result = profile_modules(small, tensors, executor, progress=progress)
     waiting: dict[str, list[_Part]] = {}
     for part in executor.run(units, progress):
@@ -84,12 +85,12 @@ def profile_whole_modules(
     return result
 
 
-def _units(module: StoredModule, tensors: Mapping[str, TensorProfile]) -> Iterator[Unit[_Part]]:
+def _units(module: StoredModule, tensors: Mapping[str, TensorProfile], scratch: Scratch) -> Iterator[Unit[_Part]]:
     """Equal costs keep a module's parts together, so that few modules wait for their last part."""
     total, inputs, step = num_outputs(module), shape_of(module)[-1], quantum(module)
     rows = max(1, PART_VALUES // inputs // step) * step
     for start in range(0, total, rows):
-        yield Unit(min(rows, total) * inputs, _Reader(module, start, min(start + rows, total), tensors))
+        yield Unit(min(rows, total) * inputs, _Reader(module, start, min(start + rows, total), tensors, scratch))
 
 
 def _together(parts: list[_Part]) -> SampleResult:
@@ -127,6 +128,7 @@ class _Reader:
     start: int
     stop: int
     tensors: Mapping[str, TensorProfile]
+    scratch: Scratch
 
     def __call__(self) -> _Part:
         try:
@@ -137,7 +139,7 @@ class _Reader:
     def _read(self) -> _Part:
         module = self.module
         stacked = stack_outputs([module], ((self.start, self.stop),))
-        values, codes = sums_of(stacked, Place(self.start, num_outputs(module)))
+        values, codes = sums_of(stacked, Place(self.start, num_outputs(module)), self.scratch)
         is_first = self.start == 0
         dead, num_dead = dead_rows(module, self.tensors) if is_first else ((), 0)
         return _Part(
@@ -153,11 +155,11 @@ class _Reader:
         )
 
 
-def sums_of(stacked: StoredModule, place: Place) -> Sums:
+def sums_of(stacked: StoredModule, place: Place, scratch: Scratch) -> Sums:
     """Sums of some outputs, over their codes as they are stored where that is possible."""
     if not has_codes(stacked):
         return sums_of_values(stacked.dequantize(), place), None
-    return streamed_sums(stacked, place) or unpacked_sums(stacked, place)
+    return streamed_sums(stacked, place, scratch) or unpacked_sums(stacked, place)
 
 
 def has_codes(module: StoredModule) -> bool:
@@ -168,15 +170,15 @@ def has_codes(module: StoredModule) -> bool:
     return module.form.format != "gguf" or scheme.format in READ_BLOCKS
 
 
-def streamed_sums(stacked: StoredModule, place: Place) -> Sums | None:
+def streamed_sums(stacked: StoredModule, place: Place, scratch: Scratch) -> Sums | None:
     """None where the codes are no stream, or values overflow."""
     inputs = shape_of(stacked)[-1]
     size = min(group_size(stacked), inputs)
     stream = code_stream(stacked) if inputs % size == 0 else None
     if stream is None:
         return None
-    indices = stream.units.reshape(-1).astype(np.intp)
-    groups = group_sums(stream, indices, size)
+    indices = scratch.indices(stream)
+    groups = group_sums(stream, indices, size, scratch)
     if groups is None:
         return None
     shape = (1, *groups.total.shape)
