@@ -43,8 +43,9 @@ def check(
     `level` is `header` or `content`; None means content, and header for a hub repository, whose tensors would all have
     to be fetched. `reference` is a healthy copy to compare with. `engine` is a name with an optional version, `vllm@0.11.0`.
     `sample` reads only a part of every large tensor (the report is partial then), `exhaustive` makes statistics of all
-    values instead of a sample, `cache` is a folder that keeps profiles between runs, `profile` puts the numbers behind
-    the value rules into the report. `policy` is what a team decided about findings: severities, waivers, a baseline.
+    values instead of a sample and compares modules in pairs by more of them, `cache` is a folder that keeps profiles
+    between runs, `profile` puts the numbers behind the value rules into the report. `policy` is what a team decided
+    about findings: severities, waivers, a baseline.
     Never raises for what is wrong with the target: that is in the report. Raises UsageError for a call that makes no
     sense (unknown rule, unknown level or engine).
     """

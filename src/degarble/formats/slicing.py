@@ -271,7 +271,7 @@ def _stacked(modules: Sequence[StoredModule], role: str, runs: Runs) -> tuple[Ar
     else:
         indices = first.outputs.cut(runs, modules[0].name)
         found = [array[start:stop] if axis == 0 else array[:, start:stop] for array in whole for start, stop in indices]
-    array = np.concatenate(found, axis=axis)
+    array = np.concatenate(found, axis=axis) if len(found) > 1 else np.ascontiguousarray(found[0])
     return array, first.shape(array)
 
 
