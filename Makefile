@@ -7,7 +7,7 @@ WORK := .work
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= auto
 
-.PHONY: setup demo test test-text test-core test-checks test-formats test-faults-container test-faults-config test-faults-quantization test-faults-text test-values-scales test-values-codes test-values-layers test-fixes test-hostile test-real test-real-plain test-real-integer test-real-float test-real-text test-slow lint format docs docs-check bench clean
+.PHONY: setup demo test test-text test-core test-kvcache test-checks test-formats test-faults-container test-faults-config test-faults-quantization test-faults-text test-values-scales test-values-codes test-values-layers test-fixes test-hostile-files test-hostile-folders test-real test-real-plain test-real-integer test-real-float test-real-text test-real-repairs test-slow lint format docs docs-check bench clean
 
 setup: $(READY)
 
@@ -24,13 +24,17 @@ demo: $(READY)
 FAST := -n $(JOBS) -m "not real and not slow"
 CONTENT_RULES := WGT or NUM or content
 
-test: test-core test-checks test-formats test-text test-faults-container test-faults-config test-faults-quantization test-faults-text \
-	test-values-scales test-values-codes test-values-layers test-fixes test-hostile
+test: test-core test-kvcache test-checks test-formats test-text test-faults-container test-faults-config test-faults-quantization test-faults-text \
+	test-values-scales test-values-codes test-values-layers test-fixes test-hostile-files test-hostile-folders
 
 test-core: $(READY)
 	$(PYTEST) $(FAST) tests --ignore=tests/formats --ignore=tests/checks --ignore=tests/hostile \
 		--ignore=tests/test_every_check.py --ignore=tests/real --ignore=tests/tokenizer \
-		--ignore=tests/test_text_checks.py --ignore=tests/fixes --ignore=tests/repairing
+		--ignore=tests/test_text_checks.py --ignore=tests/fixes --ignore=tests/repairing \
+		--ignore=tests/kvcache --ignore=tests/degarble_engine
+
+test-kvcache: $(READY)
+	$(PYTEST) $(FAST) tests/kvcache tests/degarble_engine
 
 test-text: $(READY)
 	$(PYTEST) $(FAST) tests/tokenizer tests/checks/text tests/checks/template
@@ -67,29 +71,35 @@ test-values-layers: $(READY)
 test-fixes: $(READY)
 	$(PYTEST) $(FAST) tests/fixes tests/repairing
 
-test-hostile: $(READY)
-	$(PYTEST) $(FAST) tests/hostile
+test-hostile-files: $(READY)
+	$(PYTEST) $(FAST) tests/hostile/test_mutated_files.py
+
+test-hostile-folders: $(READY)
+	$(PYTEST) $(FAST) tests/hostile --ignore=tests/hostile/test_mutated_files.py
 
 # The real model, in parts as well: two forms of it at a time.
 REAL := -n $(JOBS) -m "real and not slow" -rs
 
-test-real: test-real-plain test-real-integer test-real-float test-real-text
+test-real: test-real-plain test-real-integer test-real-float test-real-text test-real-repairs
 
 test-real-plain: $(READY)
-	$(PYTEST) $(REAL) tests/real -k "bf16 or gguf"
+	$(PYTEST) $(REAL) tests/real --ignore=tests/real/test_repaired_model.py -k "bf16 or gguf"
 
 test-real-integer: $(READY)
-	$(PYTEST) $(REAL) tests/real -k "gptq or awq"
+	$(PYTEST) $(REAL) tests/real --ignore=tests/real/test_repaired_model.py -k "gptq or awq"
 
 test-real-float: $(READY)
-	$(PYTEST) $(REAL) tests/real -k "not (bf16 or gguf or gptq or awq)"
+	$(PYTEST) $(REAL) tests/real --ignore=tests/real/test_repaired_model.py -k "not (bf16 or gguf or gptq or awq)"
 
 test-real-text: $(READY)
 	$(PYTEST) $(REAL) tests --ignore=tests/real
 
+test-real-repairs: $(READY)
+	$(PYTEST) $(REAL) tests/real/test_repaired_model.py
+
 test-slow: $(READY)
 	$(PYTEST) -m slow -rs
-	DEGARBLE_ALL_LEVELS=1 $(PYTEST) -n $(JOBS) tests/test_every_check.py
+	DEGARBLE_ALL_LEVELS=1 DEGARBLE_ALL_PAIRS=1 $(PYTEST) -n $(JOBS) -m slow tests/test_every_check.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

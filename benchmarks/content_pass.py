@@ -1,11 +1,11 @@
 """What values cost: the content pass of `check` against hashlib's sha256 over the same files.
 
-    python benchmarks/content_pass.py [--gigabytes 4] [--forms int4 bf16 fp8] [--real FOLDER] [--scratch FOLDER]
+    python benchmarks/content_pass.py [--gigabytes 4] [--forms int4 bf16 fp8] [--real FOLDER] [--exhaustive]
 
 Target: at most 0.5 of the checksum on two cores, below 600 MB. Each line is the best of interleaved runs, every run a
-process of its own, files hot in the page cache. `profiles` is the time to read and judge all values; `check` is all of
-`check` at content level less the same at header level. Processor seconds stand beside wall seconds: on a busy machine
-only they compare.
+process of its own, files hot in the page cache. `profiles` is the time to read and judge all values; `content_pass` is
+all of `check` at content level less the same at header level. Processor seconds stand beside wall seconds: on a busy
+machine only they compare.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ for file in sorted(glob.glob(folder + "/*.safetensors")):
         hashlib.file_digest(stream, "sha256")
 """,
     "profiles": """
-evidence = Evidence(open_target(folder), Settings())
+evidence = Evidence(open_target(folder), Settings(exhaustive={exhaustive}))
 evidence.get("modules")
 begin = clock()
 for name in ("profiles", "module_profiles", "joint"):
     evidence.get(name)
 """,
     "header": "check(folder, level='header')",
-    "content": "check(folder)",
+    "content": "check(folder, exhaustive={exhaustive})",
 }
 FRAME = """
 import json, resource, sys, time
@@ -57,9 +57,10 @@ Timing = list[float]
 """[wall seconds, processor seconds, peak megabytes]"""
 
 
-def timed(what: str, folder: Path) -> Timing:
+def timed(what: str, folder: Path, exhaustive: bool) -> Timing:
     """One run in a fresh process."""
-    command = [sys.executable, "-c", FRAME.format(code=CODE[what]), str(folder)]
+    code = CODE[what].replace("{exhaustive}", str(exhaustive))
+    command = [sys.executable, "-c", FRAME.replace("{code}", code), str(folder)]
     timing: Timing = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return timing
 
@@ -70,12 +71,12 @@ def made(folder: Path, form: str, num_bytes: int, real: Path | None) -> int:
         return pool.submit(make, folder, form, num_bytes, real).result()
 
 
-def measure(folder: Path, runs: int) -> dict[str, Timing]:
+def measure(folder: Path, runs: int, exhaustive: bool) -> dict[str, Timing]:
     """The best of interleaved runs; the largest peak."""
     found: dict[str, list[Timing]] = {what: [] for what in CODE}
     for _ in range(runs):
         for what in CODE:
-            found[what].append(timed(what, folder))
+            found[what].append(timed(what, folder, exhaustive))
     return {
         what: [min(t[0] for t in timings), min(t[1] for t in timings), max(t[2] for t in timings)]
         for what, timings in found.items()
@@ -84,16 +85,21 @@ def measure(folder: Path, runs: int) -> dict[str, Timing]:
 
 def line(form: str, size: int, best: dict[str, Timing]) -> str:
     """One row of the table."""
-    sha, profiles = best["sha256"], best["profiles"]
-    check = [best["content"][n] - best["header"][n] for n in (0, 1)]
-    cells = [
-        form,
-        f"{size / 1e9:.2f}",
-        f"{sha[0]:.2f} ({sha[1]:.2f})",
-        *(text for one in (profiles, check) for text in (f"{one[0]:.2f} ({one[1]:.2f})", f"{one[0] / sha[0]:.2f}")),
-        f"{profiles[2]:.0f} / {best['content'][2]:.0f}",
-    ]
-    return f"| {' | '.join(cells)} |"
+    sha = best["sha256"]
+    content = [best["content"][n] - best["header"][n] for n in (0, 1)]
+    row = {
+        "form": form,
+        "gb": round(size / 1e9, 2),
+        "sha256_s": round(sha[0], 2),
+        "sha256_cpu_s": round(sha[1], 2),
+        "profiles_s": round(best["profiles"][0], 2),
+        "profiles_ratio": round(best["profiles"][0] / sha[0], 2),
+        "content_pass_s": round(content[0], 2),
+        "content_pass_cpu_s": round(content[1], 2),
+        "content_pass_ratio": round(content[0] / sha[0], 2),
+        "peak_mb": round(best["content"][2]),
+    }
+    return json.dumps(row)
 
 
 def main() -> None:
@@ -102,18 +108,17 @@ def main() -> None:
     parser.add_argument("--gigabytes", type=float, default=4)
     parser.add_argument("--forms", nargs="*", default=["int4", "bf16", "fp8"])
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--exhaustive", action="store_true", help="statistics of all values, not of a sample")
     parser.add_argument("--real", type=Path, help="a folder with a real model, SmolLM2-135M, to take values from")
     parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()))
     options = parser.parse_args()
-    print("| form | GB | sha256 s (cpu) | profiles s (cpu) | ratio | check s (cpu) | ratio | peak MB |")
-    print("|---|---|---|---|---|---|---|---|")
     for form in options.forms:
         folder = Path(tempfile.mkdtemp(prefix="degarble-content-", dir=options.scratch)) / form
         try:
             if shutil.disk_usage(options.scratch).free < options.gigabytes * 1.2e9 + 2e9:
                 sys.exit(f"{options.scratch}: not enough room for {options.gigabytes} GB")
             size = made(folder, form, int(options.gigabytes * 1e9), options.real)
-            print(line(form, size, measure(folder, options.runs)), flush=True)
+            print(line(form, size, measure(folder, options.runs, options.exhaustive)), flush=True)
         finally:
             shutil.rmtree(folder.parent, ignore_errors=True)
 

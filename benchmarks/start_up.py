@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import subprocess
 import sys
@@ -30,7 +31,8 @@ def main() -> None:
         for name, arguments in commands.items():
             times[name].append(seconds(arguments))
     for name, values in times.items():
-        print(f"{name:<20} min {min(values) * 1000:6.0f} ms   median {statistics.median(values) * 1000:6.0f} ms")
+        row = {"min_ms": round(min(values) * 1000), "median_ms": round(statistics.median(values) * 1000)}
+        print(json.dumps({"command": name, **row}))
 
 
 if __name__ == "__main__":

@@ -13,12 +13,14 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
+
+import msgspec
 
 from degarble.errors import EvidenceUnjudged
 from degarble.tokenizer.bpe_encoder import BpeEncoder, bpe_of
@@ -89,7 +91,7 @@ def needs_ignore_merges(tokenizer: Tokenizer) -> bool:
     """Whether some piece is reached only because whole words are looked up first."""
     if not bpe_of(tokenizer).ignore_merges:
         return False
-    bpe = replace(bpe_of(tokenizer), ignore_merges=False)
+    bpe = msgspec.structs.replace(bpe_of(tokenizer), ignore_merges=False)
     return any(len(bpe.encode(piece)) > 1 for piece in ordinary_pieces(tokenizer))
 
 

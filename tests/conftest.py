@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import tarfile
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ def golden() -> Path:
     return unpacked_golden()
 
 
+@cache
 def unpacked_golden() -> Path:
     """Unpack the archive once per machine and content; safe under parallel test workers."""
     digest = hashlib.sha256(ARCHIVE.read_bytes()).hexdigest()[:16]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,6 +49,36 @@ def test_independent_places_do_not_swallow_each_other() -> None:
 def test_a_finding_about_the_whole_target_overlaps_all() -> None:
     found = diagnose([finding("CFG104", module="a", layer=3), finding("CKP102", file="config.json")], EDGES)
     assert [cause.finding.rule for cause in found.causes] == ["CKP102"]
+
+
+TOKEN_EDGES = {"TPL507": frozenset({"TOK406", "TOK407", "CFG101"})}
+INVALID_EOS: dict[str, Any] = {"file": "generation_config.json", "key": "eos_token_id", "token_id": 7}
+
+
+@pytest.mark.parametrize(
+    ("cause", "is_explained"),
+    [
+        (finding("TOK406", file="tokenizer.json", token="â", token_id=9), False),
+        (finding("TOK406", file="tokenizer.json", key="added_tokens", token="â", token_id=7), True),
+        (finding("TOK406", file="tokenizer.json", token="â"), True),  # it may be that id's
+        (finding("TOK407", file="tokenizer.json", key="decoder"), True),
+        (finding("CFG101", file="config.json", key="eos_token_id"), True),
+        (finding("CFG101", file="config.json", key="pad_token_id"), False),
+        (finding("CFG101", file="generation_config.json", key="temperature"), False),
+        (finding("CFG101", file="generation_config.json"), True),
+    ],
+)
+def test_tokens_and_claims_decide_in_text_files(cause: Finding, is_explained: bool) -> None:
+    """Else any finding in any JSON file would explain any other."""
+    found = diagnose([finding("TPL507", **INVALID_EOS), cause], TOKEN_EDGES)
+    assert len(found.causes) == (1 if is_explained else 2)
+    assert cause.rule in {one.finding.rule for one in found.causes}
+
+
+def test_tokens_of_a_trace_are_told_by_request_and_block() -> None:
+    edges = {"KVC602": frozenset({"KVC601"})}
+    pair = [finding("KVC602", request="r", token_id=5), finding("KVC601", request="r", block=3, token_id=9)]
+    assert len(diagnose(pair, edges).causes) == 1
 
 
 def test_files_decide_where_nothing_finer_is_shared() -> None:

@@ -44,7 +44,8 @@ def test_every_module_of_the_core_imports_without_torch() -> None:
 )
 def test_small_commands_load_little(arguments: list[str], absent: tuple[str, ...]) -> None:
     code = (
-        "import sys, io, contextlib\n"
+        "import sys, io, contextlib, os\n"
+        "os._exit = sys.exit\n"
         f"sys.argv = ['degarble', *{arguments!r}]\n"
         "from degarble.__main__ import main\n"
         "with contextlib.redirect_stdout(io.StringIO()):\n"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from degarble import api
 from degarble.cli.app import run
@@ -31,7 +31,7 @@ def rule(identity: str, function: object, **facts: object) -> Rule:
         requires=(),
         symptom_of=(),
     )
-    check = replace(check, **facts)  # type: ignore[arg-type]
+    check = replace(check, **facts)
     return Rule(
         id=identity,
         name="made-up",

@@ -12,7 +12,7 @@ from degarble.errors import DegarbleError, TargetError, UsageError
 from degarble.evidence import Evidence, Settings
 from degarble.executor import Progress
 from degarble.policy.policy import NO_POLICY, Policy
-from degarble.registry import Level, rules, static_rules
+from degarble.registry import Level, rules, rules_on
 from degarble.report.interface import Report, Target
 from degarble.report.profile import profile_of
 from degarble.runner import Outcome, run, select
@@ -43,8 +43,9 @@ def check(
     `level` is `header` or `content`; None means content, and header for a hub repository, whose tensors would all have
     to be fetched. `reference` is a healthy copy to compare with. `engine` is a name with an optional version, `vllm@0.11.0`.
     `sample` reads only a part of every large tensor (the report is partial then), `exhaustive` makes statistics of all
-    values instead of a sample, `cache` is a folder that keeps profiles between runs, `profile` puts the numbers behind
-    the value rules into the report. `policy` is what a team decided about findings: severities, waivers, a baseline.
+    values instead of a sample and compares modules in pairs by more of them, `cache` is a folder that keeps profiles
+    between runs, `profile` puts the numbers behind the value rules into the report. `policy` is what a team decided
+    about findings: severities, waivers, a baseline.
     Never raises for what is wrong with the target: that is in the report. Raises UsageError for a call that makes no
     sense (unknown rule, unknown level or engine).
     """
@@ -58,7 +59,7 @@ def check(
         cache=cache,
         progress=progress,
     )
-    chosen = select(select_rules, ignore_rules, static_rules(rules()))
+    chosen = select(select_rules, ignore_rules, rules_on())
     path = os.fspath(target)
     try:
         source = open_target(target)
@@ -66,6 +67,32 @@ def check(
     except TargetError as error:
         return Report(target=Target(path=path, kind="unknown"), failure=str(error))
     return check_source(source, settings, healthy, [rule.id for rule in chosen], profile=profile, policy=policy)
+
+
+def trace(
+    files: Sequence[str | os.PathLike[str]],
+    *,
+    select_rules: Sequence[str] = (),
+    ignore_rules: Sequence[str] = (),
+    policy: Policy = NO_POLICY,
+) -> Report:
+    """Verify a KV-cache trace: one file, one file for each context-parallel rank, or a scheduler's and a worker's.
+
+    Never raises for what is wrong with the trace. Raises UsageError for an unknown rule.
+    """
+    from degarble.trace.source import TraceSource  # twenty structs that no other command needs
+
+    chosen = [rule.id for rule in select(select_rules, ignore_rules, rules_on("trace"))]
+    paths = [os.fspath(file) for file in files]
+    try:
+        source = TraceSource(paths)
+        evidence = Evidence(source, Settings())
+        verdict = source.verdict
+    except TargetError as error:
+        return Report(target=Target(path=", ".join(paths), kind=TraceSource.kind), failure=str(error))
+    for what, reason in verdict.unjudged.items():
+        evidence.coverage.add(what, reason)
+    return check_evidence(evidence, chosen, policy=policy, own_evidence="trace")
 
 
 def path_is_hub(target: str | os.PathLike[str]) -> bool:
@@ -93,11 +120,15 @@ def check_evidence(
     *,
     profile: bool = False,
     policy: Policy = NO_POLICY,
+    own_evidence: str | None = None,
 ) -> Report:
-    """Check what is read already, or will be: the caller may go on to use the evidence."""
+    """Check what is read already, or will be: the caller may go on to use the evidence.
+
+    `own_evidence` names what only the calling command has; its rules are run instead of those on checkpoints.
+    """
     source: Source = evidence.get("source")
-    table = rules()
-    selected = [table[rule] for rule in (static_rules(table) if chosen is None else chosen)]
+    table = rules_on(own_evidence)
+    selected = [table[rule] for rule in (table if chosen is None else chosen)]
     try:
         results = run(evidence, selected, policy)
     except DegarbleError as error:
@@ -106,7 +137,7 @@ def check_evidence(
     every = [finding for result in results for finding in result.findings]
     findings = [finding for finding in every if finding.accepted is None]
     accepted = tuple(finding for finding in every if finding.accepted is not None)
-    diagnosis = diagnose(findings, {rule.id: rule.symptom_of for rule in table.values()})
+    diagnosis = diagnose(findings, {rule.id: rule.symptom_of for rule in rules().values()})
     ran = any(result.outcome in (Outcome.OK, Outcome.FINDINGS) for result in results)
     return Report(
         target=Target(path=source.path, kind=source.kind, formats=stored_formats(evidence)),

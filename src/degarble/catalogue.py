@@ -6,14 +6,14 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
+import msgspec
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
     """One rule as its file tells it."""
 
     id: str

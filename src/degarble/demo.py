@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib.resources import as_file, files
+
+import msgspec
 
 from degarble.api import check_source
 from degarble.checkpoint.interface import Source
@@ -18,8 +19,7 @@ from degarble.target import open_target
 DEFAULT_FAULT = "scale-missing"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Demonstration:
+class Demonstration(msgspec.Struct, frozen=True, kw_only=True):
     """What happened."""
 
     source: Source

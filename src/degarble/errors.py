@@ -5,6 +5,12 @@ DegarbleError                      anything a caller may want to catch
 ├── TargetError                    the target cannot be read at all, so nothing can be judged
 │   └── HubError                   a hub file could not be fetched
 ├── MalformedFile                  one file breaks its own format; carries file, place, expected and found
+├── CacheError                     a contract of the KV cache is broken
+│   ├── LayoutMismatch             a tensor's strides, shape, dtype or reach contradict the declared layout
+│   ├── OutOfBlocks                the pool has too few free blocks; nothing was changed
+│   ├── BlockMisuse                double free, unknown request, a write to a shared block, a broken invariant
+│   ├── BoundCrossed               bytes were written past what was requested
+│   └── GraphHoldsMemory           memory that a captured graph can still touch was freed, reused or moved
 └── EvidenceMissing                an input that a check asks for was not given or does not apply
     └── EvidenceUnjudged           it was given, and cannot be judged: the report becomes *partial*
         └── MissingExtra           … because an optional package is not installed
@@ -43,6 +49,30 @@ class MalformedFile(DegarbleError):
         self.found = found
         self.missing_bytes = missing_bytes
         """How many bytes the file is short of what it promises; 0 when length is not the fault."""
+
+
+class CacheError(DegarbleError):
+    """A contract of the KV cache is broken."""
+
+
+class LayoutMismatch(CacheError):
+    """A tensor is not what the declared layout says; the message writes out both formulas."""
+
+
+class OutOfBlocks(CacheError):
+    """Too few free blocks. Nothing was changed: the caller may preempt and try again."""
+
+
+class BlockMisuse(CacheError):
+    """A call or a state that the block manager's contract forbids."""
+
+
+class BoundCrossed(CacheError):
+    """Bytes were written past the requested end of an allocation (KVC609)."""
+
+
+class GraphHoldsMemory(CacheError):
+    """Memory that a captured graph can still touch was freed, reused or moved (KVC610)."""
 
 
 class EvidenceMissing(DegarbleError):

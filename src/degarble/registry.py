@@ -6,11 +6,13 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from functools import cache
 from types import ModuleType
+
+import msgspec
+from msgspec.structs import replace
 
 from degarble.finding import Confidence, Finding, Severity
 
@@ -31,16 +33,21 @@ RULE_ID = re.compile(r"(CKP|CFG|QNT|WGT|NUM|TOK|TPL|KVC|ENG|RUN|DIV)[1-9]\d\d\Z"
 
 
 class Level(StrEnum):
-    """What a check must read: headers and small files, tensor bytes, a healthy copy, or what a forward pass computed."""
+    """What a check must read: headers and small files, tensor bytes, a healthy copy, an engine's trace, a forward pass."""
 
     HEADER = "header"
     CONTENT = "content"
     REFERENCE = "reference"
+    LIVE = "live"
     FORWARD = "forward"
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+OWN_EVIDENCE = ("trace", "cache_", "forward_pass")
+"""How evidence begins that only one command can have: `trace`, `kv lint` for what a declaration says of a cache, `compare`.
+Checks that need it are listed by that command and by no other."""
+
+
+class Need(msgspec.Struct, frozen=True):
     """One evidence a function asks for by parameter name; optional if the parameter has a default."""
 
     name: str
@@ -53,8 +60,7 @@ def needs_of(function: Callable[..., object]) -> tuple[Need, ...]:
     return tuple(Need(p.name, p.default is not inspect.Parameter.empty) for p in parameters)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class Check(msgspec.Struct, frozen=True, kw_only=True):
     """One decorated function. A rule may have several; they share the rule's id and name."""
 
     rule: str
@@ -68,8 +74,7 @@ class Check:
     symptom_of: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """A rule as users see it: the sum of its checks and the page of the first one."""
 
     id: str
@@ -150,15 +155,22 @@ def rules() -> dict[str, Rule]:
     return dict(sorted(found.items(), key=lambda item: item[0]))
 
 
-def static_rules(table: Mapping[str, Rule] | None = None) -> dict[str, Rule]:
-    """The rules of `degarble check`: all that need no forward pass."""
-    known = rules() if table is None else table
-    return {name: rule for name, rule in known.items() if rule.level is not Level.FORWARD}
+@cache
+def rules_on(evidence: str | None = None) -> dict[str, Rule]:
+    """The rules a command can judge: those with a check on its own `evidence`, or (None) on what every target may have.
+
+    A rule that has checks of both kinds keeps those of the command.
+    """
+    found: dict[str, Rule] = {}
+    for rule in rules().values():
+        kept = tuple(facts for facts in rule.checks if _own_evidence(facts) == evidence)
+        if kept:
+            found[rule.id] = replace(rule, checks=kept)
+    return found
 
 
-def forward_rules() -> dict[str, Rule]:
-    """The rules of `degarble compare`."""
-    return {name: rule for name, rule in rules().items() if rule.level is Level.FORWARD}
+def _own_evidence(facts: Check) -> str | None:
+    return next((own for own in OWN_EVIDENCE for need in facts.needs if need.name.startswith(own)), None)
 
 
 def _is_check(candidate: object, module: ModuleType) -> bool:

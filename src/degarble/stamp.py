@@ -7,8 +7,10 @@ is moved to, and a second stamp changes no byte.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+
+import msgspec
 
 from degarble.checkpoint.digest_manifest import MAX_MANIFEST_BYTES, is_manifest, read_manifest
 from degarble.errors import TargetError, UsageError
@@ -21,8 +23,7 @@ OWN_TAGS = re.compile(r"degarble(-[a-z]+)?")
 MAX_CARD_BYTES = 16 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stamp:
+class Stamp(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be written: files and their texts, the card only where it changes."""
 
     folder: Path

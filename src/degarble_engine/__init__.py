@@ -1,1 +1,1 @@
-"""The torch half of degarble: the layer walk, numerics, and later the engine. Needs the extra `engine`."""
+"""The half of degarble that needs torch: engine, numerics, quantisation. It points at the core, never back."""

@@ -16,7 +16,7 @@ from degarble.diagnosis import diagnose
 from degarble.errors import EvidenceMissing, TargetError
 from degarble.evidence.forward_pass import Collapse, Departure, Disagreement, ForwardPass
 from degarble.finding import Location
-from degarble.registry import forward_rules, rules
+from degarble.registry import rules, rules_on
 from degarble.report.interface import Report, Target
 from degarble.runner import run
 from degarble_engine.attribution.blame import blame_of, tokenizer_blame
@@ -65,7 +65,7 @@ def compare_models(candidate: WalkedModel, reference: WalkedModel, question: Que
     batch, texts = _batch(candidate, reference, question)
     found = _forward_pass(candidate, reference, batch, texts, question)
     candidate.evidence.supply("forward_pass", found)
-    results = run(candidate.evidence, list(forward_rules().values()))
+    results = run(candidate.evidence, list(rules_on("forward_pass").values()))
     findings = [finding for result in results for finding in result.findings]
     diagnosis = diagnose(findings, {rule.id: rule.symptom_of for rule in rules().values()})
     return Report(

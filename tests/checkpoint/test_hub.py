@@ -7,10 +7,10 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from degarble.api import check_source
 from degarble.checkpoint import hub

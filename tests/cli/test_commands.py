@@ -11,7 +11,7 @@ import pytest
 
 from degarble.cli.app import run
 from degarble.faults.interface import faults
-from degarble.registry import rules, static_rules
+from degarble.registry import rules, rules_on
 from degarble.report.text import WIDTH
 
 SCHEMA = json.loads((files("degarble.data") / "report.schema.json").read_text())
@@ -31,7 +31,7 @@ def test_json_report_fits_its_schema(name: str, golden: Path, capsys: pytest.Cap
     report = json.loads(capsys.readouterr().out)
     jsonschema.validate(report, SCHEMA)
     assert status == (1 if report["summary"]["error"] else 0)
-    assert [check["rule"] for check in report["checks"]] == sorted(static_rules())
+    assert [check["rule"] for check in report["checks"]] == sorted(rules_on())
     assert {cause["finding"] for cause in report["causes"]} <= {finding["id"] for finding in report["findings"]}
 
 
@@ -89,7 +89,7 @@ def test_select_and_ignore(broken: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "QNT101" in chosen and not any(rule.startswith("CKP") for rule in chosen)
     assert run(["check", str(broken), "--ignore", "CKP101", "--format", "json"]) in (0, 1)
     left = {check["rule"] for check in json.loads(capsys.readouterr().out)["checks"]}
-    assert left == set(static_rules()) - {"CKP101"}
+    assert left == set(rules_on()) - {"CKP101"}
 
 
 def test_explain_by_id_and_by_name(capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,3 +88,29 @@ def test_there_and_back(sick: str, tmp_path: Path, capsys: pytest.CaptureFixture
 def test_rules_are_chosen(sick: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["fix", sick, "--plan", "--level", "header", "--ignore", "QNT104"]) == 0
     assert "correct-quantization-config" not in capsys.readouterr().out
+
+
+def test_the_configuration_counts_here_too(
+    sick: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is waived is left alone and does not fail; a threshold and a rule that is off hold as in check."""
+    monkeypatch.chdir(tmp_path)
+    arguments = ["fix", sick, "--plan", "--level", "header", "--format", "json"]
+    assert run(arguments) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["causes_before"] == ["QNT104"] and found["steps"]
+    waiver = '[[waiver]]\nrule = "QNT104"\nscope = "*"\nreason = "a test"\n'
+    (tmp_path / "waivers.toml").write_text(waiver)
+    (tmp_path / "degarble.toml").write_text('waivers = "waivers.toml"\n')
+    assert run(arguments) == 0
+    waived = json.loads(capsys.readouterr().out)
+    assert waived["steps"] == [] and waived["causes_before"] == []
+    assert [one["rule"] for one in waived["after"]["accepted"]] == ["QNT104"]
+    assert run([*arguments, "--isolated"]) == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == found["steps"]
+    (tmp_path / "degarble.toml").write_text('fail-on = "partial"\n')
+    assert run(arguments) == 2
+    assert "degarble.toml" in capsys.readouterr().out
+    (tmp_path / "degarble.toml").write_text('[rules.QNT104]\nseverity = "off"\n')
+    assert run(arguments) == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == []

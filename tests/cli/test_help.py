@@ -38,6 +38,7 @@ def test_the_pages_say_what_is_so() -> None:
         for ending in re.findall(r"`(\.\w+)`", endings):
             assert format_of("x" + ending) == name
     assert re.findall(r"^\| `(\w+)`", pages["exit-codes"], flags=re.MULTILINE) == list(FAIL_ON)
+    assert re.findall(r"^\| (\d) ", pages["exit-codes"], flags=re.MULTILINE) == ["0", "1", "2"] * 2
     for word in (*Severity, *Confidence, *Role):
         assert f"| {word} |" in pages["severities"]
 

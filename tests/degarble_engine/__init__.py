@@ -1,1 +1,1 @@
-"""Tests of the torch half."""
+"""Tests of the half that needs torch."""

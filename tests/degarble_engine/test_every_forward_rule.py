@@ -11,7 +11,7 @@ from degarble.checkpoint.workspace import Workspace
 from degarble.evidence import Evidence, Settings
 from degarble.faults.interface import Fault, NotApplicable, Patient, faults
 from degarble.finding import Severity
-from degarble.registry import forward_rules
+from degarble.registry import rules_on
 from degarble.report.interface import Report, Status
 from degarble.target import open_target
 from degarble_engine.comparison import Question, compare_models
@@ -48,7 +48,7 @@ def test_the_fault_is_found(fault: Fault, name: str) -> None:
     found = [finding for finding in report.findings if finding.rule == fault.rule]
     assert found, [f"{one.rule} {one.message}" for one in report.findings]
     assert any(points_at(one, place) for one in found), [one.location for one in found]
-    if forward_rules()[fault.rule].severity is Severity.ERROR and fault.rule != "NUM306":
+    if rules_on("forward_pass")[fault.rule].severity is Severity.ERROR and fault.rule != "NUM306":
         first = report.causes[0].finding
         assert first.rule in ("DIV902", "DIV903") and points_at(first, place), first.message
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from degarble.checkpoint.tensor_data import DTYPES
 from degarble.formats.detect import detect
 from degarble.formats.float8 import FLOAT8, decode, encode, largest
 from degarble.formats.scheme import Scheme
@@ -22,6 +23,14 @@ WEIGHT = ("F8_E4M3", (576, 320))
 def test_every_number_survives(dtype: str) -> None:
     finite = EVERY[np.isfinite(decode(EVERY, dtype))]
     assert np.array_equal(encode(decode(finite, dtype), dtype), finite)
+
+
+@pytest.mark.parametrize("dtype", sorted(FLOAT8))
+def test_large_arrays_are_looked_up_and_equal_casts_bit_by_bit(dtype: str) -> None:
+    codes = np.arange(1 << 16, dtype="<u2").view(np.uint8).reshape(256, -1)  # every pair of codes
+    expected = codes.view(DTYPES[dtype]).astype(np.float32)
+    np.testing.assert_array_equal(decode(codes, dtype).view(np.uint32), expected.view(np.uint32))
+    np.testing.assert_array_equal(decode(codes[:, 1:], dtype).view(np.uint32), expected[:, 1:].view(np.uint32))
 
 
 def test_casts_saturate() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from degarble.evidence import Evidence, Settings
 from degarble.executor import ThreadExecutor
-from degarble.profile.blocks import blocks, profile_blocks
-from degarble.profile.layer import JointProfile
+from degarble.profile.blocks import EXHAUSTIVE_NEURONS, blocks, profile_blocks
+from degarble.profile.layer import NUM_NEURONS, JointProfile
 from degarble.target import open_target
 from tests.real.conftest import model_path
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.real
 
 
 @cache
-def joint_profiles(name: str, neurons: int | None) -> tuple[JointProfile, ...]:
+def joint_profiles(name: str, neurons: int = NUM_NEURONS) -> tuple[JointProfile, ...]:
     evidence = Evidence(open_target(model_path(name)), Settings())
     modules = evidence.get("modules")
     chosen = blocks(modules.values(), evidence.get("model_config").values)
@@ -48,8 +48,9 @@ def test_signs_of_all_neurons() -> None:
 
 
 @pytest.mark.parametrize("name", ["bf16", "gptq", "awq", "compressed-tensors", "fp8"])
-def test_a_healthy_sample_accuses_nobody(name: str) -> None:
-    found = joint_profiles(name, None)
+@pytest.mark.parametrize("neurons", [NUM_NEURONS, EXHAUSTIVE_NEURONS])
+def test_a_healthy_sample_accuses_nobody(name: str, neurons: int) -> None:
+    found = joint_profiles(name, neurons)
     assert len(found) == 60
     for one in found:
         assert all(pair.best[2] < 6 for pair in one.pairs), one.modules
@@ -60,5 +61,5 @@ def test_a_healthy_sample_accuses_nobody(name: str) -> None:
 
 def test_gguf_rows_are_in_rotary_order() -> None:
     """llama.cpp permutes rows of q and k on purpose: the statistic sees it, the rule must know the format."""
-    values = [one.rotary for one in joint_profiles("gguf", None) if one.rotary is not None]
+    values = [one.rotary for one in joint_profiles("gguf") if one.rotary is not None]
     assert sum(values) / len(values) ** 0.5 < -20

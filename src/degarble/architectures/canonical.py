@@ -9,9 +9,10 @@ from __future__ import annotations
 import tomllib
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
+
+import msgspec
 
 _LAYER_MARK = ".layers."
 _EXPERT_MARK = ".experts."
@@ -56,8 +57,7 @@ def _number(digits: str) -> int | None:
     return None if digits[0] == "0" and digits != "0" else int(digits)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prefix:
+class Prefix(msgspec.Struct, frozen=True, kw_only=True):
     """How one checkpoint spells `model.` and `lm_head`, decided once for all its names."""
 
     model: str

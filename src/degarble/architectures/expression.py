@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 Environment = Mapping[str, object]
 _Evaluator = Callable[[Environment], Any]
@@ -40,8 +41,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Expression:
+class Expression(msgspec.Struct, frozen=True):
     """A compiled expression; `text` is what messages show."""
 
     text: str

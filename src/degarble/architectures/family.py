@@ -10,11 +10,13 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
+
+import msgspec
 
 from degarble.architectures.config_key import ConfigKey, parse_key
 from degarble.architectures.expression import Expression, compile_expression
@@ -24,8 +26,7 @@ _NO_FAMILY = frozenset({"parts.toml", "prefixes.toml", "gguf.toml", "wrappers.to
 _LAYER_ROOT = "model.layers.{layer}."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameter:
+class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     """One row of a part: a parameter before any config is known."""
 
     name: str
@@ -39,8 +40,7 @@ class Parameter:
     experts: Expression | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class Block(msgspec.Struct, frozen=True, kw_only=True):
     """A part as one family uses it."""
 
     layers: Expression | None
@@ -55,8 +55,7 @@ class Block:
     fused: tuple[tuple[str, ...], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class Family(msgspec.Struct, frozen=True, kw_only=True):
     """Everything about one model type that holds before its config is read."""
 
     name: str

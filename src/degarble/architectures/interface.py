@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import msgspec
+
 from degarble.architectures.canonical import template_of
 
 MAX_LAYERS = 10_000
@@ -31,8 +33,7 @@ class Container(StrEnum):
     GGUF = "gguf"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParameterTemplate:
+class ParameterTemplate(msgspec.Struct, frozen=True, kw_only=True):
     """One parameter of the family, for all layers and experts that have it in the same shape."""
 
     name: str

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from degarble.checkpoint.interface import Source, TensorInfo, num_elements
@@ -53,8 +54,7 @@ _UINT32, _STRING, _ARRAY = 4, 8, 9
 _I64 = 1 << 63
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GgufFile:
+class GgufFile(msgspec.Struct, frozen=True, kw_only=True):
     """One GGUF file as its header tells it."""
 
     file: str
@@ -246,8 +246,7 @@ def _strings(cursor: _Cursor, count: int, key: str) -> list[str]:
     return texts
 
 
-@dataclass(frozen=True, slots=True)
-class _Info:
+class _Info(msgspec.Struct, frozen=True):
     name: str
     shape: tuple[int, ...]
     type_id: int

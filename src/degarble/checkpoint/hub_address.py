@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
+
+import msgspec
 
 from degarble.errors import HubError, UsageError
 
@@ -20,8 +21,7 @@ TRUE = frozenset({"1", "ON", "YES", "TRUE"})
 """Values that huggingface_hub takes for true (`constants.py`)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HubAddress:
+class HubAddress(msgspec.Struct, frozen=True, kw_only=True):
     """One repository at one revision, and how to reach it."""
 
     repo: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from degarble.checkpoint.json_file import JsonFile
 from degarble.errors import MalformedFile
@@ -12,8 +13,7 @@ MODEL_INDEX = "model.safetensors.index.json"
 """What transformers writes; Mistral's own loaders have one of another name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardIndex:
+class ShardIndex(msgspec.Struct, frozen=True, kw_only=True):
     """The index of one checkpoint."""
 
     file: str

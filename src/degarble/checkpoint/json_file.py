@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -18,8 +17,7 @@ MAX_JSON_DEPTH = 100
 """Deeper nesting than any configuration has; guards every later recursion."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JsonFile:
+class JsonFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file that was there: its value, or why it has none."""
 
     name: str

@@ -7,8 +7,9 @@ old ranges of all tensors that did not change.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from degarble.checkpoint.interface import Source
 from degarble.errors import TargetError
@@ -16,8 +17,7 @@ from degarble.errors import TargetError
 CHUNK_BYTES = 8 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(msgspec.Struct, frozen=True):
     """Bytes [start, start + length) of a file of the base source (or of `origin`), or literal bytes."""
 
     length: int

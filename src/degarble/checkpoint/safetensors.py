@@ -14,7 +14,6 @@ import json
 import re
 import struct
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import cast
 
@@ -65,8 +64,7 @@ _U64 = 1 << 64
 _DECODING = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
+class Header(msgspec.Struct, frozen=True, kw_only=True):
     """What one file promises, and every way in which it breaks the promise."""
 
     file: str

@@ -17,6 +17,7 @@ from degarble.cli import (
     fix,
     help,
     inject,
+    kv,
     report,
     rules,
     schema,
@@ -24,6 +25,7 @@ from degarble.cli import (
     show,
     stamp,
     tokenizer,
+    trace,
     verify_repack,
 )
 from degarble.cli.joined import joined_commands
@@ -41,6 +43,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     check,
+    trace,
     fix,
     report,
     stamp,
@@ -53,6 +56,7 @@ COMMANDS = (
     demo,
     verify_repack,
     tokenizer,
+    kv,
     help,
 )
 for command in (*COMMANDS, *joined_commands()):
@@ -71,11 +75,17 @@ def main(
         raise typer.Exit
 
 
+INTERRUPTED = 130
+"""What typer makes of Ctrl-C; no command of ours ends with it."""
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run one command line. Everything unexpected is status 2, with one JSON document if that was asked for."""
     gc.set_threshold(200_000)  # one short-lived process over 100,000 small objects: collecting them gains nothing
     try:
         status = app(args=list(arguments) or ["--help"], prog_name="degarble", standalone_mode=False)
+        if status == INTERRUPTED:
+            return _fail(arguments, "interrupted")
         return status if isinstance(status, int) else 0
     except typer.Exit as end:
         return end.exit_code

@@ -44,7 +44,11 @@ def check(
     known_issues: Annotated[str | None, typer.Option(help="A newer known-issues file.", metavar="FILE")] = None,
     sample: Annotated[bool, typer.Option("--sample", help="A quick look at part of the values; says partial.")] = False,
     exhaustive: Annotated[
-        bool, typer.Option("--exhaustive", help="Statistics of all values, not of a sample.")
+        bool,
+        typer.Option(
+            "--exhaustive",
+            help="Statistics of all values, not of a sample; modules are compared in pairs by more neurons, in all experts.",
+        ),
     ] = False,
     cache: Annotated[str | None, typer.Option(help="Keep value profiles there between runs.", metavar="DIR")] = None,
     profile: Annotated[bool, typer.Option("--profile", help="Put the value statistics into the JSON report.")] = False,

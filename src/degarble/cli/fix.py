@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -40,15 +42,17 @@ def fix(
     dtype: Annotated[str | None, typer.Option(help="The dtype it is served in.")] = None,
     select: Annotated[list[str] | None, typer.Option(help="Repair what these rules find (id or prefix).")] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="Leave alone what these rules find.")] = None,
-    fail_on: Annotated[str, typer.Option(help="error, warning or info: what may not be left.")] = "error",
+    fail_on: Annotated[str | None, typer.Option(help="error (default), warning or info: what may not be left.")] = None,
+    waivers: Annotated[str | None, typer.Option(help="Waivers with reasons: left alone.", metavar="FILE")] = None,
+    baseline: Annotated[str | None, typer.Option(help="Findings that are known: left alone.", metavar="FILE")] = None,
+    config: Annotated[Path | None, typer.Option(help="Read this degarble.toml and no other.", metavar="FILE")] = None,
+    isolated: Annotated[bool, typer.Option("--isolated", help="Read no configuration file.")] = False,
     format: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> int:
     """Repair a copy of TARGET with steps that leave one answer, check the result, and say what has to be fetched."""
     if format not in ("text", "json"):
         raise UsageError(f"--format {format!r}: text or json")
-    if fail_on not in ("error", "warning", "info"):
-        raise UsageError(f"--fail-on {fail_on!r}: error, warning or info")
     if undo is not None:
         return _undo(undo, out, target, as_json=format == "json")
     if target is None or (out is None and not plan):
@@ -57,9 +61,34 @@ def fix(
 
     from degarble.api import path_is_hub, settings_from
     from degarble.cli.progress import terminal_progress
+    from degarble.policy.configuration import load_configuration
+    from degarble.registry import rules
     from degarble.repairing.fix import fix as repair
 
-    settings = settings_from(level or ("header" if path_is_hub(target) else "content"), engine, tp, ep, dtype, None)
+    flags = {
+        "select": _split(select) or None,
+        "ignore": _split(ignore) or None,
+        "level": level,
+        "engine": engine,
+        "tp": tp,
+        "ep": ep,
+        "dtype": dtype,
+        "fail-on": fail_on,
+        "waivers": waivers,
+        "baseline": baseline,
+    }
+    configured = load_configuration(flags, os.environ, folder=Path.cwd(), file=config, is_isolated=isolated)
+    threshold = configured.get("fail-on")
+    if threshold not in ("error", "warning", "info"):
+        raise UsageError(f"{configured.settings['fail-on'].origin} {threshold!r}: error, warning or info")
+    settings = settings_from(
+        configured.get("level") or ("header" if path_is_hub(target) else "content"),
+        configured.get("engine"),
+        configured.get("tp"),
+        configured.get("ep"),
+        configured.get("dtype"),
+        configured.get("known-issues"),
+    )
     outcome = repair(
         target,
         None if plan else out,
@@ -67,19 +96,20 @@ def fix(
         unsafe=unsafe,
         replay=replay,
         settings=replace(settings, progress=terminal_progress(quiet)),
-        select_rules=_split(select),
-        ignore_rules=_split(ignore),
-        fail_on=fail_on,
+        select_rules=configured.get("select"),
+        ignore_rules=(*configured.get("ignore"), *configured.switched_off),
+        policy=configured.policy(rules()),
+        fail_on=threshold,
     )
     if format == "json":
         from degarble.repairing.document import document
 
-        _write_json(document(outcome, fail_on))
+        _write_json(document(outcome, threshold))
     else:
         from degarble.repairing.text import render
 
         sys.stdout.write(render(outcome))
-    return outcome.exit_code(fail_on)
+    return outcome.exit_code(threshold)
 
 
 def _undo(repaired: str, out: str | None, target: str | None, *, as_json: bool) -> int:

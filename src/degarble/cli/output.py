@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from degarble.errors import UsageError
 
@@ -18,8 +20,7 @@ if TYPE_CHECKING:
 DEFAULT_FORMAT = "text"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Destination:
+class Destination(msgspec.Struct, frozen=True, kw_only=True):
     """One place for a report: a file, or standard output where `file` is None."""
 
     format: str

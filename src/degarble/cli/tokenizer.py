@@ -18,6 +18,22 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 CHUNK_BYTES = 1 << 16
 COMPARED = ("exact", "decode-stream", "naive")
+HEADINGS = {
+    "num_texts": "texts",
+    "num_ids": "ids",
+    "naive_percent_damaged": "naive %",
+    "naive_per_100_chars": "naive/100",
+    "exact_percent_damaged": "exact %",
+    "num_different": "differ",
+    "num_late_chars": "late",
+    "us_per_token": "µs/token",
+    "percent_round_trip": "trip %",
+    "num_answered": "answered",
+    "percent_damaged": "damaged %",
+    "per_100_chars": "per 100",
+    "percent_equal": "equal %",
+}
+"""Of the text tables, which fit 100 columns; the machine forms have the long names."""
 """Decoders in the table where none is named; the last two are known to be wrong and do not set the status."""
 
 Target = Annotated[str, typer.Argument(help="Folder, tokenizer.json, tokenizer.model, .gguf file or hf:org/name.")]
@@ -225,7 +241,8 @@ def _write(
 
 def _rows_text(result: dict[str, Any]) -> str:
     rows: Sequence[dict[str, Any]] = result["rows"]
-    return _table([list(rows[0]), *(["–" if value is None else value for value in row.values()] for row in rows)])
+    heading = [HEADINGS.get(key, key) for key in rows[0]]
+    return _table([heading, *(["–" if value is None else value for value in row.values()] for row in rows)])
 
 
 def _verify_text(result: dict[str, Any]) -> str:

@@ -34,13 +34,14 @@ def diagnose(findings: Sequence[Finding], symptom_of: Mapping[str, frozenset[str
 
     `symptom_of` maps a rule to the rules that may explain it. Order of causes: severity, confidence, damage where a
     command measured it, number of findings explained, extent (checkpoint before layer before module before element),
-    line of a trace, rule id.
+    line, rule id. Where all findings have a line, as those of a trace, the line comes right after the severity.
     """
     extents = [Extent.of(finding) for finding in findings]
+    is_trace = all(finding.location.line is not None for finding in findings)
     by_rule: dict[str, list[int]] = {}
     for number, finding in enumerate(findings):
         by_rule.setdefault(finding.rule, []).append(number)
-    parents = [_parent(n, findings, extents, by_rule, symptom_of) for n in range(len(findings))]
+    parents = [_parent(n, findings, extents, by_rule, symptom_of, is_trace) for n in range(len(findings))]
     roots = [_root(number, parents) for number in range(len(findings))]
     roles = [_role(finding, parents[number]) for number, finding in enumerate(findings)]
     children: dict[int, list[int]] = {}
@@ -49,7 +50,7 @@ def diagnose(findings: Sequence[Finding], symptom_of: Mapping[str, frozenset[str
             children.setdefault(root, []).append(number)
     causes = sorted(
         (number for number, role in enumerate(roles) if role is Role.CAUSE),
-        key=lambda n: _weight(findings[n], extents[n], len(children.get(n, ()))),
+        key=lambda n: _weight(findings[n], extents[n], len(children.get(n, ())), is_trace),
     )
     order = causes + [child for cause in causes for child in children.get(cause, ())]
     placed = set(order)
@@ -70,15 +71,24 @@ def _parent(
     extents: Sequence[Extent],
     by_rule: Mapping[str, list[int]],
     symptom_of: Mapping[str, frozenset[str]],
+    is_trace: bool,
 ) -> int | None:
     """The strongest finding that explains this one."""
     candidates = [
         other
         for rule in symptom_of.get(findings[number].rule, frozenset())
         for other in by_rule.get(rule, ())
-        if findings[other].severity is not Severity.INFO and overlaps(extents[number], extents[other])
+        if findings[other].severity is not Severity.INFO
+        and overlaps(extents[number], extents[other])
+        and not (is_trace and _is_later(findings[other], findings[number]))
     ]
-    return min(candidates, key=lambda n: _weight(findings[n], extents[n], 0), default=None)
+    return min(candidates, key=lambda n: _weight(findings[n], extents[n], 0, is_trace), default=None)
+
+
+def _is_later(one: Finding, other: Finding) -> bool:
+    """What happens later in a trace explains nothing that came before it."""
+    mine, theirs = one.location.line, other.location.line
+    return mine is not None and theirs is not None and mine > theirs
 
 
 def _root(number: int, parents: Sequence[int | None]) -> int:
@@ -96,8 +106,12 @@ def _role(finding: Finding, parent: int | None) -> Role:
     return Role.SYMPTOM if parent is not None else Role.CAUSE
 
 
-def _weight(finding: Finding, extent: Extent, explained: int) -> tuple[int, int, float, int, int, int, str]:
+def _weight(
+    finding: Finding, extent: Extent, explained: int, is_trace: bool
+) -> tuple[int, int, int, float, int, int, int, str]:
+    """The order of causes. Findings of one trace go by their line first: the earliest violation is the cause."""
     severity = finding.severity.rank if finding.severity else 0
     confidence = finding.confidence.rank if finding.confidence else 0
     line = finding.location.line if finding.location.line is not None else -1
-    return (severity, confidence, -finding.damage, -explained, extent.rank, line, finding.rule)
+    early = line if is_trace else 0
+    return (severity, early, confidence, -finding.damage, -explained, extent.rank, line, finding.rule)

@@ -9,8 +9,9 @@ even degree works (vllm-project/vllm#21695). Padding to 29696 before quantising 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 DEGREES = (1, 2, 4, 8, 16, 32, 64)
 """Degrees that people run; engines accept others, clusters rarely have them."""
@@ -35,8 +36,7 @@ _ROLE_OF_LEAF = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionHeads:
+class AttentionHeads(msgspec.Struct, frozen=True, kw_only=True):
     """Head counts of the whole model."""
 
     num_heads: int
@@ -52,8 +52,7 @@ class AttentionHeads:
         return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParallelLayer:
+class ParallelLayer(msgspec.Struct, frozen=True, kw_only=True):
     """The logical shape of a layer, how it is cut, and the unit that a cut must not pass through."""
 
     name: str

@@ -13,8 +13,9 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 if TYPE_CHECKING:
     import regex  # type: ignore[import-untyped, unused-ignore]
@@ -45,8 +46,7 @@ class UnusableEntry(ValueError):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
+class Pattern(msgspec.Struct, frozen=True):
     """A regular expression, and the entry it was made from, for messages."""
 
     entry: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from degarble.evidence.store import provides
 from degarble.methods.interface import Declaration
@@ -13,8 +14,7 @@ GROUP_STRATEGIES = frozenset({"group", "tensor_group"})
 MAX_DEPTH = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActOrder:
+class ActOrder(msgspec.Struct, frozen=True, kw_only=True):
     """One `actorder` key with a value, and the grouping beside it."""
 
     key: str

@@ -8,8 +8,8 @@ with another row. There the first inputs of every output are decoded; only rows 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
@@ -27,8 +27,7 @@ MAX_PROVEN = 1024
 UNREADABLE = (ValueError, KeyError, IndexError, NotImplementedError, MalformedFile)
 
 
-@dataclass(frozen=True, slots=True)
-class DeadOutputs:
+class DeadOutputs(msgspec.Struct, frozen=True):
     """Outputs of one module that decode to zeros only."""
 
     rows: tuple[int, ...]

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
 
 from degarble.errors import EvidenceMissing
 from degarble.evidence.store import provides
@@ -24,8 +26,7 @@ TRANSLATORS = ("ByteLevel", "ByteFallback", "Fuse", "Metaspace", "WordPiece", "B
 """Steps that turn the spelling of a vocabulary into text."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecoderVerdict:
+class DecoderVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What trying the decoder showed."""
 
     refused: str | None = None

@@ -6,7 +6,8 @@ import hashlib
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+
+import msgspec
 
 from degarble.checkpoint.digest_manifest import MAX_MANIFEST_BYTES, is_manifest, read_manifest
 from degarble.checkpoint.interface import Source
@@ -19,8 +20,7 @@ CHUNK_BYTES = 4 << 20
 MAX_THREADS = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Digest:
+class Digest(msgspec.Struct, frozen=True, kw_only=True):
     """A sha256 that someone vouches for."""
 
     sha256: str

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from degarble.architectures.interface import Architecture
@@ -31,8 +31,7 @@ FIRST, SECOND, SANDWICH = "input_layernorm", "post_attention_layernorm", "pre_fe
 FINAL, HEAD = "model.norm", "lm_head"
 
 
-@dataclass(frozen=True, slots=True)
-class Fold:
+class Fold(msgspec.Struct, frozen=True):
     """One norm and how its gain differs from the reference's."""
 
     norm: StoredModule

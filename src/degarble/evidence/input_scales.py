@@ -7,7 +7,7 @@ two cohorts, routed experts and everything else, and an expert is compared with 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from degarble.evidence.modules import Modules
 from degarble.evidence.store import provides
@@ -18,8 +18,7 @@ INPUT_SCALE = "input_scale"
 """The role of a stored activation scale."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputScales:
+class InputScales(msgspec.Struct, frozen=True, kw_only=True):
     """Modules whose scheme needs a stored input scale and that have none, by what explains it."""
 
     uncalibrated: tuple[StoredModule, ...]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from degarble.errors import EvidenceMissing
@@ -15,8 +15,7 @@ MIN_LAYERS = 4
 """Fewer peers are no distribution: with two layers, healthy modules differ by a factor of six."""
 
 
-@dataclass(frozen=True, slots=True)
-class LayerSeries:
+class LayerSeries(msgspec.Struct, frozen=True):
     """One module of the model, in every layer that has it."""
 
     template: str

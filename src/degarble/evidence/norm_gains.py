@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from degarble.architectures.interface import Architecture
 from degarble.evidence.modules import Modules
@@ -12,8 +13,7 @@ from degarble.formats.interface import StoredModule
 from degarble.profile.tensor_profile import TensorProfile
 
 
-@dataclass(frozen=True, slots=True)
-class NormGain:
+class NormGain(msgspec.Struct, frozen=True):
     """One norm: |x| <= sqrt(width) before the gain, whatever the input."""
 
     module: StoredModule

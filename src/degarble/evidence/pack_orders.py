@@ -13,8 +13,8 @@ q and k share both sides; the one is taken whose channels resemble those of v an
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
@@ -47,8 +47,7 @@ INVERSES: Mapping[str, str] = {
 """The others undo themselves."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Misorder:
+class Misorder(msgspec.Struct, frozen=True, kw_only=True):
     """One module in another order than its partner."""
 
     module: StoredModule
@@ -70,8 +69,7 @@ class Misorder:
         return orders_of(32).get(self.order, ()) if "halves" in self.order else orders_of(8)[self.order]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackOrders:
+class PackOrders(msgspec.Struct, frozen=True, kw_only=True):
     """All suspicions of a checkpoint."""
 
     misorders: tuple[Misorder, ...]
@@ -80,8 +78,7 @@ class PackOrders:
     num_misordered: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Suspicion:
+class _Suspicion(msgspec.Struct, frozen=True):
     profile: JointProfile
     pair: PairScore
     side: str

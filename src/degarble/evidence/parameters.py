@@ -7,8 +7,9 @@ business. Alternatives (experts one by one, or fused) are settled in each layer 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import product
+
+import msgspec
 
 from degarble.architectures.interface import Architecture, ParameterTemplate
 from degarble.errors import EvidenceMissing
@@ -27,8 +28,7 @@ HEAD = "lm_head"
 ADAPTER_MARKS = ("adapter_model", "pytorch_lora")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Missing:
+class Missing(msgspec.Struct, frozen=True, kw_only=True):
     """One needed parameter, and where it is not."""
 
     template: ParameterTemplate
@@ -45,8 +45,7 @@ class Missing:
         return self.template.name.endswith(".bias")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unknown:
+class Unknown(msgspec.Struct, frozen=True, kw_only=True):
     """Modules of one template that no parameter of the architecture has, or their biases."""
 
     template: str
@@ -54,8 +53,7 @@ class Unknown:
     is_bias: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameters:
+class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     """The architecture's parameter list against the disk."""
 
     architecture: Architecture

@@ -7,7 +7,8 @@ missing and unknown tensors. If a single switch settles all of them, they are on
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from degarble.architectures.family import find_family
 from degarble.architectures.interface import Architecture, ArchitectureError
@@ -26,8 +27,7 @@ MAX_MODULES = 20_000
 """Each trial compares the whole disk; above this the answer is not worth the wait."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PresenceKey:
+class PresenceKey(msgspec.Struct, frozen=True, kw_only=True):
     """The key, as the config writes it, and the value under which nothing is missing or unknown."""
 
     key: str

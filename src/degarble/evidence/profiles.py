@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
+
+import msgspec
 
 from degarble.checkpoint.interface import Source, TensorInfo
 from degarble.evidence.model import ModelConfig
@@ -13,15 +14,14 @@ from degarble.evidence.store import Coverage, Settings, provides
 from degarble.executor import Executor, ThreadExecutor
 from degarble.formats.detect import payload_suffixes
 from degarble.profile import cache
-from degarble.profile.blocks import blocks, profile_blocks
-from degarble.profile.layer import JointProfile
+from degarble.profile.blocks import EXHAUSTIVE_NEURONS, blocks, profile_blocks
+from degarble.profile.layer import NUM_NEURONS, JointProfile
 from degarble.profile.module_profile import ModuleProfile
 from degarble.profile.raw import SAMPLED_SHARE, profile_tensors
 from degarble.profile.sample import profile_modules
 from degarble.profile.tensor_profile import TensorProfile
+from degarble.profile.whole_module import profile_whole_modules
 from degarble.registry import Level
-
-ALL_NEURONS = 1 << 20
 
 Value = TypeVar("Value")
 
@@ -72,15 +72,17 @@ def module_profiles(
     settings: Settings,
     coverage: Coverage,
 ) -> Mapping[str, ModuleProfile]:
-    """Module -> what a sample of its values says. Modules without a weight matrix that can be cut have none."""
+    """Module -> what a sample of its values says, or all of them if exhaustive.
+
+    Modules without a weight matrix that can be cut have none.
+    """
 
     def manner() -> str:
         return f"modules {[(name, repr(m.form)) for name, m in modules.items()]}"
 
     def read() -> tuple[dict[str, ModuleProfile], Mapping[str, str]]:
-        found = profile_modules(
-            modules.classes(), profiles, executor, is_exhaustive=settings.exhaustive, progress=settings.progress
-        )
+        profiled = profile_whole_modules if settings.exhaustive else profile_modules
+        found = profiled(modules.classes(), profiles, executor, progress=settings.progress)
         return found.profiles, found.unread
 
     return _Shelf(source, tensors, settings, coverage).kept(manner, dict[str, ModuleProfile], read)
@@ -94,16 +96,15 @@ def joint(
     settings: Settings,
     model_config: ModelConfig | None = None,
 ) -> Sequence[JointProfile]:
-    """The attention, the MLP and some experts of every layer, in the order of layers."""
+    """The attention, the MLP and some experts (all, if exhaustive) of every layer, in the order of layers; by a sample."""
     config = model_config.values if model_config is not None else {}
     chosen = blocks(modules.values(), config, all_experts=settings.exhaustive)
-    neurons = ALL_NEURONS if settings.exhaustive else None
+    neurons = EXHAUSTIVE_NEURONS if settings.exhaustive else NUM_NEURONS
     found = profile_blocks(chosen, executor, neurons=neurons, progress=settings.progress)
     return sorted(found, key=lambda one: (one.layer, -1 if one.expert is None else one.expert, sorted(one.modules)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Shelf:
+class _Shelf(msgspec.Struct, frozen=True):
     """Profiles of one target, taken from the cache or read, and kept for the next run."""
 
     source: Source

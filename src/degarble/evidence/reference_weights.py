@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import lcm
 
+import msgspec
 import numpy as np
 
 from degarble.architectures.interface import Architecture
@@ -64,8 +65,7 @@ class Comparison:
     """GPTQ: share of codes that plain rounding of the reference would give; None for others."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReferenceWeights:
+class ReferenceWeights(msgspec.Struct, frozen=True, kw_only=True):
     """All comparisons, and the norms and their folds."""
 
     comparisons: Mapping[str, Comparison]
@@ -173,7 +173,8 @@ def _judged(
     steps: Array | None,
     runs: Runs,
 ) -> Comparison:
-    inputs = _input_factors(module, other, mine.shape[1], fold)
+    numbers = _inputs_of_rows(module, fold, runs)
+    inputs = _input_factors(module, other, mine.shape[1], fold, numbers)
     restored = mine * inputs
     gain = _gain(restored, theirs)
     row_logs = np.zeros(len(mine))
@@ -187,6 +188,8 @@ def _judged(
     if (module.canonical or "").rpartition(".")[2] in SCALED_INPUTS:
         choices.append(restored * np.exp(-np.nan_to_num(column_logs)).astype(np.float32))
         gain = _median_factor(column_logs, gain)
+    if numbers is not None and fold is not None:
+        column_logs = _by_input(_log_factors(restored, theirs, 1), numbers, len(fold.logs))
     return Comparison(
         module=module,
         reference=other,
@@ -200,9 +203,31 @@ def _judged(
     )
 
 
-def _input_factors(module: StoredModule, other: StoredModule, columns: int, fold: Fold | None) -> Array:
+def _inputs_of_rows(module: StoredModule, fold: Fold | None, runs: Runs) -> Array | None:
+    """The input that each sampled row belongs to, of experts that lie [experts, in, out] in one parameter; else None."""
+    shape = shape_of(module)
+    if fold is None or len(shape) < 2 or len(fold.logs) == shape[-1] or len(fold.logs) != shape[-2]:
+        return None
+    return np.asarray(np.concatenate([np.arange(start, stop) for start, stop in runs]) % shape[-2])
+
+
+def _by_input(logs: Array, numbers: Array, inputs: int) -> Array:
+    """[in] the mean over the experts of each input's row; NaN for inputs that no sampled row belongs to."""
+    is_known = ~np.isnan(logs)
+    counts = np.bincount(numbers[is_known], minlength=inputs)
+    sums = np.bincount(numbers[is_known], weights=logs[is_known], minlength=inputs)
+    return np.asarray(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan))
+
+
+def _input_factors(
+    module: StoredModule, other: StoredModule, columns: int, fold: Fold | None, numbers: Array | None
+) -> Array:
     """What each input is multiplied with before it meets the weight, against the reference."""
-    factors = np.ones(columns, np.float32) if fold is None else np.exp(fold.logs).astype(np.float32)
+    factors = np.ones(columns, np.float32)
+    if fold is not None and numbers is not None:
+        factors = factors * np.exp(fold.logs[numbers]).astype(np.float32)[:, None]
+    elif fold is not None and len(fold.logs) == columns:
+        factors = np.exp(fold.logs).astype(np.float32)
     if module.part(PRE_SCALE) is not None:
         factors = factors * module.array(PRE_SCALE).astype(np.float32).reshape(-1)
     if other.part(PRE_SCALE) is not None:

@@ -7,8 +7,9 @@ ModelOpt's `quant_algo` says everything that its `config_groups` say again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from degarble.checkpoint.json_file import JsonFile
 from degarble.evidence.declaration import quantization_objects
@@ -25,8 +26,7 @@ SPELLINGS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restatement:
+class Restatement(msgspec.Struct, frozen=True, kw_only=True):
     """One number that repeats what another place of the config says."""
 
     file: str

@@ -5,8 +5,7 @@ Samples of 16 Ki values leave a statistic of codes 6 % uncertain; 256 Ki values 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
@@ -37,8 +36,7 @@ MIN_EXPECTED = 8.0
 """Groups without an extreme that chance would leave; fewer cannot be told from none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WideCodes:
+class WideCodes(msgspec.Struct, frozen=True, kw_only=True):
     """The codes of most of one module."""
 
     stats: CodeStats

@@ -8,7 +8,8 @@ than it unsettles convicts the key, since most tensors that depend on it speak a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from degarble.architectures.expression import ExpressionError, compile_expression
 from degarble.architectures.family import find_family
@@ -32,8 +33,7 @@ Shape = tuple[int, ...]
 Templates = Mapping[str, list[ParameterTemplate]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Witness:
+class Witness(msgspec.Struct, frozen=True, kw_only=True):
     """Modules with equal headers, and the part of them whose shape is judged."""
 
     members: tuple[StoredModule, ...]
@@ -55,8 +55,7 @@ class Witness:
         return (module.part("bias") if self.is_bias else module.payload) or module.any_part
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contradicting:
+class Contradicting(msgspec.Struct, frozen=True, kw_only=True):
     """One witness against the config."""
 
     witness: Witness
@@ -66,8 +65,7 @@ class Contradicting:
     """The logical shape on disk; None where headers only tell that it is not the expected one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyDispute:
+class KeyDispute(msgspec.Struct, frozen=True, kw_only=True):
     """A key that most tensors depending on it contradict."""
 
     key: str
@@ -77,8 +75,7 @@ class KeyDispute:
     against: tuple[Contradicting, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShapeDisputes:
+class ShapeDisputes(msgspec.Struct, frozen=True, kw_only=True):
     """Keys at fault, tensors at fault, and the architecture with the keys corrected."""
 
     keys: tuple[KeyDispute, ...]

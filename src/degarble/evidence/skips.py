@@ -8,7 +8,8 @@ Experts that differ in nothing but their number are judged once, unless an entry
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from degarble.engines.pattern_set import UnusableEntry
 from degarble.engines.skip_rules import SkipReading, idle_entries, readings, skipped_names, unusable_entries
@@ -28,16 +29,14 @@ CANDIDATES = frozenset({"linear", "router", "head"})
 TEXT_SIGNS = ("re:", "-:", "+:")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What one rule does with some entries."""
 
     skipped: frozenset[str]
     unusable: tuple[UnusableEntry, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class View(msgspec.Struct, frozen=True, kw_only=True):
     """One engine's reading of the list, applied."""
 
     reading: SkipReading
@@ -56,8 +55,7 @@ class View:
         return f"{self.reading.engine} {self.reading.versions}".rstrip()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Skips:
+class Skips(msgspec.Struct, frozen=True, kw_only=True):
     """The lists of a checkpoint, and how engines read them."""
 
     declaration: Declaration

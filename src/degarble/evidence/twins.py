@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from degarble.checkpoint.tensor_data import Array, TensorReader
 from degarble.evidence.modules import Modules
@@ -17,8 +18,7 @@ MIN_BYTES = 512
 HEAD_BYTES = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Twins:
+class Twins(msgspec.Struct, frozen=True):
     """Copies, each with the module or number it repeats; a copy is the later one."""
 
     layers: Mapping[int, int]

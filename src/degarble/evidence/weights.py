@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from degarble.checkpoint.gguf import GgufFile, read_gguf
 from degarble.checkpoint.index import MODEL_INDEX, ShardIndex, read_index
@@ -24,8 +25,7 @@ ASIDE = re.compile(
 """safetensors that are another form of the model, or not the model."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shard:
+class Shard(msgspec.Struct, frozen=True, kw_only=True):
     """One weight file: its header, or why it has none."""
 
     file: str

@@ -17,7 +17,7 @@ from degarble.checkpoint.workspace import Workspace
 from degarble.evidence.store import Evidence, Settings
 from degarble.finding import Location
 from degarble.formats.interface import StoredModule
-from degarble.registry import RULE_ID, forward_rules, walk
+from degarble.registry import RULE_ID, rules_on, walk
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ class Fault:
     @property
     def needs_forward_pass(self) -> bool:
         """Whether `degarble compare` sees it and `check` cannot."""
-        return self.rule in forward_rules()
+        return self.rule in rules_on("forward_pass")
 
     @property
     def options(self) -> str:

@@ -1,4 +1,4 @@
-"""Norm weights from which one was subtracted once too often."""
+"""Norm weights from which one was subtracted, or to which it was added, once too often."""
 
 from __future__ import annotations
 
@@ -24,6 +24,28 @@ def add_one_to_norm(job: Job) -> None:
     Tell a norm that was never trained.
     """
     job.judge("what was subtracted in 16 bits comes back with another rounding")
+    _shift(job, 1, "one added")
+
+
+@repair("subtract-one-from-norm")
+def subtract_one_from_norm(job: Job) -> None:
+    """Subtract one from norm weights to which a conversion added it twice.
+
+    ## What it changes
+    The values of the named norms, in their stored type.
+
+    ## Why there is one answer
+    There is not quite: with one subtracted, the gain is that of the same norm in other layers, but a sum that was
+    rounded to 16 bits has lost last bits. A reference gives them exactly.
+
+    ## What it cannot do
+    Tell a norm that was scaled by a fold: that fits its linears, and is not found.
+    """
+    job.judge("what was added in 16 bits comes off with another rounding")
+    _shift(job, -1, "one subtracted")
+
+
+def _shift(job: Job, step: int, what: str) -> None:
     for module in job.modules_at_places():
         stored = module.array(PAYLOAD)
-        job.set_part(module, PAYLOAD, (stored.astype(np.float32) + 1).astype(stored.dtype), "one added")
+        job.set_part(module, PAYLOAD, (stored.astype(np.float32) + step).astype(stored.dtype), what)

@@ -149,7 +149,7 @@ class Fp8(WeightFormat):
         values = decode(self.codes(module), module.parts[module.form.roles[PAYLOAD]].dtype)
         if module.part("zero_point") is not None:
             values -= align(module.array("zero_point"), values.shape).astype(np.float32)
-        return np.asarray(values * self.scales(module))
+        return np.asarray(np.multiply(values, self.scales(module), out=values))
 
     def replace(self, module: StoredModule, parts: Mapping[str, Array]) -> dict[str, Array]:
         """`codes` are raw codes (uint8); other keys but `scales` are roles whose stored values are given."""

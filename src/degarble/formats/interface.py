@@ -32,8 +32,7 @@ Axis = tuple[int, int | str]
 """(axis of a stored part counted from the right, codes that share an index along it); see slicing.py."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contradiction:
+class Contradiction(msgspec.Struct, frozen=True, kw_only=True):
     """Headers of one module disagree with each other or with the config."""
 
     about: str

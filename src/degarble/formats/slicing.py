@@ -19,7 +19,7 @@ are those of the first module.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd, lcm
 
 import msgspec
@@ -42,8 +42,7 @@ GROUP_INDEX = "g_idx"
 """The role of a group index: one number an input."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Lane:
+class _Lane(msgspec.Struct, frozen=True):
     """One direction of a stored part: `per` indices along `axis` hold `codes` outputs or inputs; 0: a block of them."""
 
     axis: int
@@ -57,8 +56,7 @@ class _Lane:
         return [(start // self.codes * self.per, stop // self.codes * self.per) for start, stop in runs]
 
 
-@dataclass(frozen=True, slots=True)
-class _Grid:
+class _Grid(msgspec.Struct, frozen=True):
     """A stored part as [outer, inner, bytes]."""
 
     array: Array
@@ -273,7 +271,7 @@ def _stacked(modules: Sequence[StoredModule], role: str, runs: Runs) -> tuple[Ar
     else:
         indices = first.outputs.cut(runs, modules[0].name)
         found = [array[start:stop] if axis == 0 else array[:, start:stop] for array in whole for start, stop in indices]
-    array = np.concatenate(found, axis=axis)
+    array = np.concatenate(found, axis=axis) if len(found) > 1 else np.ascontiguousarray(found[0])
     return array, first.shape(array)
 
 

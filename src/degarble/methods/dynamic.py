@@ -9,7 +9,8 @@ The first key that matches a name from its start decides. Source: GPTQModel `qua
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from degarble.engines.pattern_set import Pattern
 from degarble.formats.scheme import Scheme
@@ -18,8 +19,7 @@ from degarble.methods.interface import ModuleRule, SkipList
 from degarble.methods.patterns import pattern_rules
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dynamic:
+class Dynamic(msgspec.Struct, frozen=True, kw_only=True):
     """What the table says."""
 
     rules: tuple[ModuleRule, ...] = ()

@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import msgspec
+
 from degarble.formats.scheme import Scheme
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkipList:
+class SkipList(msgspec.Struct, frozen=True, kw_only=True):
     """One list of modules that stay plain, as it stands in the file."""
 
     file: str
@@ -23,8 +24,7 @@ class SkipList:
     entries: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleRule:
+class ModuleRule(msgspec.Struct, frozen=True, kw_only=True):
     """A scheme (or None: stays plain) for the modules a predicate accepts; later rules do not override earlier ones."""
 
     key: str

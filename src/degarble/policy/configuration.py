@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from degarble.errors import UsageError
 from degarble.finding import Severity
@@ -23,8 +24,7 @@ FILE, PROJECT_FILE, TABLE = "degarble.toml", "pyproject.toml", "degarble"
 ENVIRONMENT = "DEGARBLE_"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class Option(msgspec.Struct, frozen=True, kw_only=True):
     """One key that may be configured."""
 
     name: str
@@ -54,8 +54,7 @@ RULES = "rules"
 """Table of per-rule settings: `severity` (error, warning, info or off) and `accept` (measured number -> min, max)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """A value in force, and who said so."""
 
     name: str
@@ -64,8 +63,7 @@ class Setting:
     """`--fail-on`, `DEGARBLE_FAIL_ON`, a file's path, or `default`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Configuration:
+class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     """Every option with its origin, and what is set for single rules."""
 
     settings: Mapping[str, Setting]

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from enum import StrEnum
 
+import msgspec
+
 from degarble.finding import Acceptance, Finding, Severity
 from degarble.policy.waivers import Waiver
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
+class Range(msgspec.Struct, frozen=True, kw_only=True):
     """Measured numbers that a team accepts, ends included."""
 
     min: float | None = None

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import date, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from degarble.errors import UsageError
 from degarble.finding import Finding
@@ -26,8 +27,7 @@ from degarble.finding import Finding
 KEYS = frozenset({"rule", "scope", "reason", "expires"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiver:
+class Waiver(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of a waivers file."""
 
     rule: str

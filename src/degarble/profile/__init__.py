@@ -33,6 +33,11 @@ repeated_rows.py           repeated_rows(raw, num_rows): groups of equal rows, p
 reference.py               the slow twins
 
 What a sample is: 1/64 of a module's values, at least 16 Ki and at most 64 Ki; 64 neurons and 64 head dimensions of every
-block, four times as many where they look wrong; two experts a layer for pairs, every expert otherwise. `--exhaustive`
-takes all, `--sample` reads one chunk of 16 of large tensors and makes the report partial.
+block, four times as many where they look wrong; two experts a layer for pairs, every expert otherwise. `--sample` reads
+one chunk of 16 of large tensors and makes the report partial.
+
+`--exhaustive`: module_profiles are those of all values, exactly (whole_module.py), but for median_abs, which stays that
+of 2,048 to 4,096 values and is within 2 %, and for facts that are samples of scales or of rows of blocks (power_of_two,
+log2_median, tiles, reach of block-scaled weights). joint stays a sample: 128 neurons and head dimensions of every block
+(blocks.py says why), and every expert.
 """

@@ -49,10 +49,10 @@ def code_groups(modules: Sequence[StoredModule], stacked: StoredModule) -> CodeG
     if stacked.form.format == "gguf" and scheme.format not in READ_BLOCKS:
         return None
     size = min(group_size(stacked), shape_of(stacked)[-1])
-    codes, num_bits, is_signed = _from_zero(stacked)
+    codes, num_bits, is_signed = codes_from_zero(stacked)
     codes = codes.reshape(len(modules), -1, codes.shape[-1])
     words = _words(stacked, codes)
-    ordered = _in_order(modules, codes, size)
+    ordered = in_order(modules, codes)
     if ordered is None:
         return None
     groups = ordered.shape[2] // size
@@ -60,8 +60,8 @@ def code_groups(modules: Sequence[StoredModule], stacked: StoredModule) -> CodeG
     return CodeGroups(
         num_bits=num_bits,
         codes=codes,
-        zeros=_zeros(stacked, codes, num_bits if is_signed else None),
-        scales=_by_group(stacked.scales(), codes),
+        zeros=zeros_by_group(stacked, codes.shape[:3], num_bits if is_signed else None),
+        scales=scales_by_group(stacked, codes.shape[:3]),
         words=words,
     )
 
@@ -74,11 +74,13 @@ def values_of(module: StoredModule) -> Array:
     return np.asarray(values, np.float32)
 
 
-def _from_zero(stacked: StoredModule) -> tuple[Array, int, bool]:
+def codes_from_zero(stacked: StoredModule) -> tuple[Array, int, bool]:
     """uint8 codes counted from 0, their width, and whether they were signed and therefore shifted up."""
     codes, num_bits = stacked.codes(), bits_of(stacked)
     if codes.dtype != np.int8:
         return codes, num_bits, False
+    if num_bits == 8:
+        return np.ascontiguousarray(codes).view(np.uint8) ^ np.uint8(0x80), num_bits, True
     middle = np.int16(1 << (num_bits - 1))
     shifted = codes.astype(np.int16) + middle
     if shifted.size and not 0 <= int(shifted.min()) <= int(shifted.max()) < 1 << num_bits:
@@ -86,10 +88,11 @@ def _from_zero(stacked: StoredModule) -> tuple[Array, int, bool]:
     return shifted.astype(np.uint8), num_bits, True
 
 
-def _in_order(modules: Sequence[StoredModule], codes: Array, size: int) -> Array | None:
-    """Inputs sorted by group; None where a group index gives groups of unequal sizes."""
+def in_order(modules: Sequence[StoredModule], codes: Array) -> Array | None:
+    """[modules, outputs, in] with inputs sorted by group; None where a group index gives groups of unequal sizes."""
     if modules[0].part(GROUP_INDEX) is None:
         return codes
+    size = min(group_size(modules[0]), shape_of(modules[0])[-1])
     plain = np.arange(codes.shape[2]) // size
     sorted_codes = []
     for module, own in zip(modules, codes, strict=True):
@@ -106,25 +109,30 @@ def _in_order(modules: Sequence[StoredModule], codes: Array, size: int) -> Array
     return np.stack(sorted_codes)
 
 
-def _by_group(values: Array, codes: Array) -> Array:
-    """[modules * outputs, groups or 1] -> [modules, outputs, groups] float32."""
-    wide = values.astype(np.float32).reshape(*codes.shape[:2], -1)
-    if wide.shape[2] < codes.shape[2] and wide.shape[2] != 1:
-        raise ValueError(f"{wide.shape[2]} scales for {codes.shape[2]} groups")
-    return np.broadcast_to(wide[:, :, : codes.shape[2]], codes.shape[:3])
+def scales_by_group(stacked: StoredModule, shape: tuple[int, ...]) -> Array:
+    """float32 scales of `shape`, [modules, outputs, groups]."""
+    return _by_group(stacked.scales(), shape)
 
 
-def _zeros(stacked: StoredModule, codes: Array, signed_bits: int | None) -> Array | None:
+def zeros_by_group(stacked: StoredModule, shape: tuple[int, ...], signed_bits: int | None) -> Array | None:
     """Zero points in units of codes from 0; an offset in units of weights is turned into one."""
     if stacked.part("offset") is not None:
         with np.errstate(divide="ignore", invalid="ignore"):
             offsets = stacked.array("offset").astype(np.float32)
-            return _by_group(np.nan_to_num(-offsets / stacked.scales()), codes)
+            return _by_group(np.nan_to_num(-offsets / stacked.scales()), shape)
     zeros = stacked.zeros()
     if zeros is None:
         return None
-    wide = _by_group(zeros, codes)
+    wide = _by_group(zeros, shape)
     return wide if signed_bits is None else wide + np.float32(1 << (signed_bits - 1))
+
+
+def _by_group(values: Array, shape: tuple[int, ...]) -> Array:
+    """[modules * outputs, groups or 1] -> [modules, outputs, groups] float32."""
+    wide = values.astype(np.float32).reshape(*shape[:2], -1)
+    if wide.shape[2] < shape[2] and wide.shape[2] != 1:
+        raise ValueError(f"{wide.shape[2]} scales for {shape[2]} groups")
+    return np.broadcast_to(wide[:, :, : shape[2]], shape)
 
 
 def _words(stacked: StoredModule, codes: Array) -> Array | None:

@@ -37,7 +37,7 @@ def code_stats(codes: Array, zeros: Array | None, num_bits: int, words: Array | 
     histograms = _histograms(codes, top + 1)
     means = codes.sum(axis=3, dtype=np.uint32) / np.float32(codes.shape[3])  # [modules, outputs, groups]
     facts: list[dict[str, list[Any]]] = [
-        _shift_facts(means, zeros, np.float32(1 << (num_bits - 1))),
+        shift_facts(means, zeros, np.float32(1 << (num_bits - 1))),
         _extreme_facts(codes, top, histograms, _lowest_ends(zeros, len(codes))),
         _spill(words, len(codes)),
     ]
@@ -62,7 +62,8 @@ def _histograms(codes: Array, levels: int) -> Array:
     return np.bincount(shifted.reshape(-1), minlength=levels * len(flat)).reshape(len(flat), levels)
 
 
-def _shift_facts(means: Array, zeros: Array | None, middle: np.float32) -> dict[str, list[float | None]]:
+def shift_facts(means: Array, zeros: Array | None, middle: np.float32) -> dict[str, list[float | None]]:
+    """Mean codes and zero points [modules, outputs, groups] -> fields of CodeStats, one number a module."""
     shifts = means - (middle if zeros is None else zeros)
     rows = shifts.mean(axis=2)
     correlations = list(map(correlation, means, zeros)) if has_zeros(zeros) else [None] * len(means)  # type: ignore[arg-type]
@@ -107,19 +108,22 @@ def _extreme_facts(codes: Array, top: int, histograms: Array, ends: Array) -> di
     zero, full = (lowest == 0).any(axis=3), at_top.any(axis=3)
     share = ((codes <= ends) | (codes == top)).mean(axis=(2, 3))  # [modules, outputs]
     is_known = (histograms[:, 0] + histograms[:, -1] > 0).tolist()
-    rho = _rho(1 - is_end.any(axis=3).mean(axis=(1, 2)), share, size, is_known)
+    rho = rho_of(1 - is_end.any(axis=3).mean(axis=(1, 2)), share, size, is_known)
     halves = is_end.mean(axis=(1, 2, 3))
     return {
         "extremes": (zero | full).mean(axis=(1, 2)).tolist(),
         "both_ends": (zero & full).mean(axis=(1, 2)).tolist(),
         "reach_zero": zero.mean(axis=(1, 2)).tolist(),
         "rho": rho,
-        "rho_half": _rho(1 - halves, share, size // 2, is_known) if parts == 2 else [None] * len(codes),
+        "rho_half": rho_of(1 - halves, share, size // 2, is_known) if parts == 2 else [None] * len(codes),
     }
 
 
-def _rho(without: Array, share: Array, size: int, is_known: list[bool]) -> list[float | None]:
-    """None where the file has no extreme code at all, or every code is one."""
+def rho_of(without: Array, share: Array, size: int, is_known: list[bool]) -> list[float | None]:
+    """Shares of groups without an extreme [modules], shares of extremes [modules, outputs] -> rho(size).
+
+    None where the file has no extreme code at all, or every code is one.
+    """
     expected = ((1 - share) ** size).mean(axis=1)
     return [
         float(one / other) if known and other > 0 else None

@@ -36,6 +36,11 @@ def reach(modules: Sequence[StoredModule], stacked: StoredModule) -> Sequence[fl
     return [float(one) for one in top.mean(axis=1)]
 
 
+def is_by_block(module: StoredModule) -> bool:
+    """Whether `reach` takes the module's own rows of blocks, whatever outputs it is given."""
+    return module.form.scheme is not None and module.form.scheme.block_shape is not None
+
+
 def _top(codes: Array, dtype: str) -> Array:
     """Whether the largest magnitude of the last axis is the format's largest."""
     if dtype not in FLOAT8:

@@ -60,15 +60,14 @@ def profile_modules(
     tensors: Mapping[str, TensorProfile],
     executor: Executor,
     *,
-    is_exhaustive: bool = False,
     progress: Progress | None = None,
 ) -> SampleResult:
     """Profile every module that has a weight matrix. `classes`: modules with equal headers and one example of each."""
     units = [
-        Unit(len(batch) * _values_in(batch[0], runs), _Batch(batch, runs, tensors))
+        Unit(len(batch) * _values_in(batch[0], runs), Batch(batch, runs, tensors))
         for example, members in classes
-        if _is_readable(example)
-        for runs in [sampled_outputs(example, is_exhaustive)]
+        if is_readable(example)
+        for runs in [sampled_outputs(example)]
         for batch in _batches(members, runs)
     ]
     result = SampleResult({}, {})
@@ -77,17 +76,18 @@ def profile_modules(
     return result
 
 
-def _is_readable(module: StoredModule) -> bool:
+def is_readable(module: StoredModule) -> bool:
+    """Whether a module has a weight matrix whose outputs can be cut."""
     return can_slice(module) and min(shape_of(module)) > 0 and "scale" not in module.form.missing
 
 
-def sampled_outputs(module: StoredModule, is_exhaustive: bool = False) -> Runs:
+def sampled_outputs(module: StoredModule) -> Runs:
     """Half-open intervals of outputs."""
     total, inputs = num_outputs(module), shape_of(module)[-1]
     step = -(-MIN_RUN // quantum(module)) * quantum(module)
     share = SHARE * BLOCKS_ARE_SLOW if module.form.format == "gguf" else SHARE
     wanted = max(MIN_VALUES, min(MAX_VALUES, total * inputs // share)) // inputs
-    if is_exhaustive or total <= step * 2 or max(wanted, MIN_OUTPUTS) >= total:
+    if total <= step * 2 or max(wanted, MIN_OUTPUTS) >= total:
         return ((0, total),)
     return spread(total, max(wanted, MIN_OUTPUTS), step)
 
@@ -112,13 +112,14 @@ def _batches(members: Sequence[StoredModule], runs: Runs) -> Iterator[Sequence[S
         yield members[start : start + most]
 
 
-class _Batch:
+class Batch:
     """The work of one unit."""
 
     def __init__(self, modules: Sequence[StoredModule], runs: Runs, tensors: Mapping[str, TensorProfile]) -> None:
         self._modules, self._runs, self._tensors = modules, runs, tensors
 
     def __call__(self) -> SampleResult:
+        """Profiles of all modules; where one is broken, each is read alone."""
         try:
             return self._profile(self._modules)
         except UNREADABLE as error:
@@ -126,7 +127,7 @@ class _Batch:
                 return SampleResult({}, {self._modules[0].name: str(error)})
         result = SampleResult({}, {})
         for module in self._modules:  # one of them is broken: the others are not
-            result.merge(_Batch([module], self._runs, self._tensors)())
+            result.merge(Batch([module], self._runs, self._tensors)())
         return result
 
     def _profile(self, modules: Sequence[StoredModule]) -> SampleResult:

@@ -22,7 +22,7 @@ def value_stats(values: Array) -> list[ValueStats]:
     some = np.abs(flat[:, :: max(1, flat.shape[1] // MAX_MEDIAN_VALUES)])
     tops, medians = np.maximum(flat.max(axis=1), -flat.min(axis=1)), median(some)
     return [
-        _stats(squares[index], sums[index], values.shape[2], float(tops[index]), float(medians[index]), 0)
+        stats_of_rows(squares[index], sums[index], values.shape[2], float(tops[index]), float(medians[index]), 0)
         for index in range(len(values))
     ]
 
@@ -32,7 +32,7 @@ def _careful(values: Array) -> ValueStats:
     is_finite = np.isfinite(values)
     wide = np.where(is_finite, values, 0).astype(np.float64)
     magnitudes = np.abs(wide[is_finite])
-    return _stats(
+    return stats_of_rows(
         (wide * wide).sum(axis=1),
         wide.sum(axis=1),
         values.shape[1],
@@ -42,7 +42,8 @@ def _careful(values: Array) -> ValueStats:
     )
 
 
-def _stats(squares: Array, sums: Array, inputs: int, top: float, median: float, nonfinite: int) -> ValueStats:
+def stats_of_rows(squares: Array, sums: Array, inputs: int, top: float, median: float, nonfinite: int) -> ValueStats:
+    """One record from the sums of each row's squares and values."""
     count = max(1, squares.size * inputs - nonfinite)
     mean = float(sums.sum(dtype=np.float64)) / count
     mean_square = float(squares.sum(dtype=np.float64)) / count

@@ -17,7 +17,7 @@ from degarble.evidence import Settings
 from degarble.fixes.interface import CannotRepair
 from degarble.fixes.reference import sha256_of
 from degarble.policy.policy import NO_POLICY, Policy
-from degarble.registry import static_rules
+from degarble.registry import rules_on
 from degarble.repairing.plan import Plan, Planner
 from degarble.repairing.record import (
     MAX_RECORD_BYTES,
@@ -80,7 +80,7 @@ def fix(
         source,
         settings or Settings(),
         reference=open_target(reference) if reference is not None else None,
-        chosen=[rule.id for rule in select(select_rules, ignore_rules, static_rules())],
+        chosen=[rule.id for rule in select(select_rules, ignore_rules, rules_on())],
         policy=policy,
         unsafe=unsafe,
         spill=spill,

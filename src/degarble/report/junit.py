@@ -1,7 +1,8 @@
 """JUnit XML, which every CI server draws as a table: one test case a rule.
 
 A rule with an error has failed; warnings and notes are its output, because no CI server knows a middle way. A skipped rule
-carries its reason, a crashed one is an error, and what could not be judged is a skipped case of its own.
+carries its reason, a crashed one is an error, and what could not be judged, or was accepted, is a skipped case of its
+own.
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ def render(report: Report, *, detail: int = 0, colour: bool = False) -> str:
     if shown.failure is not None:
         cases.append(_child_case("check", "error", "error", shown.failure))
     cases += [_child_case(f"judged: {what}", "skipped", "partial", why) for what, why in shown.unjudged.items()]
+    cases += [
+        _child_case(f"accepted: {one.rule} {where(one)}", "skipped", one.accepted.kind, one.accepted.reason)
+        for one in shown.accepted[:MAX_FINDINGS]
+        if one.accepted is not None
+    ]
     counts = {
         "tests": str(len(cases)),
         "failures": str(sum(case.find("failure") is not None for case in cases)),

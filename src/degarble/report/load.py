@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
 from degarble.diagnosis import Cause
 from degarble.errors import MalformedFile, UsageError
-from degarble.finding import MAX_ALSO, Confidence, Finding, Fix, Location, Measure, Role, Severity
+from degarble.finding import MAX_ALSO, Acceptance, Confidence, Finding, Fix, Location, Measure, Role, Severity
+from degarble.policy.policy import WaiverState
+from degarble.policy.waivers import Waiver
 from degarble.report.interface import SCHEMA_VERSION, Report, Status, Target, Words
 from degarble.runner import Outcome, RuleResult
 
@@ -48,8 +52,22 @@ class _Fix(msgspec.Struct):
     safe: bool
 
 
-class _Finding(msgspec.Struct):
-    id: FindingId
+class _Acceptance(msgspec.Struct):
+    kind: Literal["waiver", "baseline", "accepted number"]
+    reason: str
+
+
+class _Waiver(msgspec.Struct):
+    rule: RuleId
+    scope: str
+    reason: str
+    state: WaiverState
+    expires: date | None = None
+
+
+class _Place(msgspec.Struct, kw_only=True):
+    """What every finding has, accepted or not."""
+
     rule: RuleId
     name: str
     severity: Severity
@@ -61,6 +79,14 @@ class _Finding(msgspec.Struct):
     bound: dict[str, Measure]
     fingerprint: Fingerprint
     fix: _Fix | None = None
+
+
+class _Finding(_Place, kw_only=True):
+    id: FindingId
+
+
+class _Accepted(_Place, kw_only=True):
+    acceptance: _Acceptance
 
 
 class _Cause(msgspec.Struct):
@@ -92,6 +118,8 @@ class _Document(msgspec.Struct):
     findings: list[_Finding]
     checks: list[_Check]
     unjudged: list[_Unjudged]
+    accepted: list[_Accepted] = []
+    waivers: list[_Waiver] = []
     error: str | None = None
     profile: dict[str, Any] | None = None
     comparison: dict[str, Any] | None = None
@@ -148,7 +176,8 @@ def _report(document: _Document, file: str) -> Report:
     for number, saved in enumerate(document.findings):
         if saved.id in findings:
             raise MalformedFile(file, f"$.findings[{number}].id", "an id of its own", saved.id)
-        findings[saved.id] = _finding(saved, told.get(saved.id), f"$.findings[{number}].location", file)
+        found = _finding(saved, f"$.findings[{number}].location", file)
+        findings[saved.id] = replace(found, id=saved.id, predicts=told.get(saved.id) or None)
     words: dict[str, Words] = {}
     for cause in document.causes:
         if cause.story or cause.confirm:
@@ -160,6 +189,17 @@ def _report(document: _Document, file: str) -> Report:
         results=tuple(
             RuleResult(rule=check.rule, outcome=check.outcome, reason=check.reason) for check in document.checks
         ),
+        accepted=tuple(
+            replace(
+                _finding(saved, f"$.accepted[{number}].location", file),
+                accepted=Acceptance(kind=saved.acceptance.kind, reason=saved.acceptance.reason),
+            )
+            for number, saved in enumerate(document.accepted)
+        ),
+        waivers=tuple(
+            (Waiver(rule=one.rule, scope=one.scope, reason=one.reason, expires=one.expires), one.state)
+            for one in document.waivers
+        ),
         unjudged={item.what: item.reason for item in document.unjudged},
         profile=document.profile,
         comparison=document.comparison,
@@ -169,14 +209,13 @@ def _report(document: _Document, file: str) -> Report:
     )
 
 
-def _finding(saved: _Finding, predicts: str | None, root: str, file: str) -> Finding:
+def _finding(saved: _Place, root: str, file: str) -> Finding:
     try:
         place = msgspec.convert(saved.location, Location)
         folded = msgspec.convert(saved.location, _Also)
     except msgspec.ValidationError as error:
         raise _malformed(file, root, error) from None
     return Finding(
-        id=saved.id,
         rule=saved.rule,
         name=saved.name,
         severity=saved.severity,
@@ -187,7 +226,6 @@ def _finding(saved: _Finding, predicts: str | None, root: str, file: str) -> Fin
         measured=saved.measured,
         bound=saved.bound,
         fix=None if saved.fix is None else Fix(id=saved.fix.id, safe=saved.fix.safe),
-        predicts=predicts or None,
         places=_places(place, folded),
         saved_fingerprint=saved.fingerprint,
     )

@@ -13,7 +13,7 @@ from degarble.diagnosis import Cause
 from degarble.finding import Finding, Role, Severity
 from degarble.report.interface import Report, Status
 from degarble.report.visible import visible_report
-from degarble.report.words import headline, measured, plural, severity_of, where, words_of
+from degarble.report.words import accepted_note, headline, measured, plural, severity_of, waiver_notes, where, words_of
 from degarble.runner import Outcome
 
 ENDINGS = (".md",)
@@ -101,8 +101,10 @@ def _tail(report: Report, detail: int) -> Iterator[str]:
         yield _folded(plural(len(notes), "note"), _list(notes))
     summary = report.summary
     counts = f"{summary['ran']} rules checked, {summary['skipped']} not applicable or without input"
-    yield counts + (f", {summary['crashed']} crashed (our bug)" if summary["crashed"] else "") + "."
+    counts += f", {summary['crashed']} crashed (our bug)" if summary["crashed"] else ""
+    yield counts + (f"; {accepted_note(report)}" if report.accepted else "") + "."
     rows = [f"- **not judged:** {escape(what[:500])}: {escape(why[:500])}" for what, why in report.unjudged.items()]
+    rows += [f"- {escape(note[:1000])}" for note in waiver_notes(report)]
     rows += [
         f"- **{result.rule} crashed:** {escape((result.reason or '')[:500])}"
         for result in report.results

@@ -2,8 +2,9 @@
 
 Choices that the standard leaves open: severity info is level `note`; a file is addressed from where the tool was started;
 every region starts at line 1 unless a line is known, because code scanning shows no result without a region; what a
-result explains is in `relatedLocations` (as a message) and in `properties.symptoms` (as ids). Skipped rules and what
-could not be judged are notifications, so that a clean log is not mistaken for a complete one.
+result explains is in `relatedLocations` (as a message) and in `properties.symptoms` (as ids). Accepted findings are
+results with a suppression that carries the reason. Skipped rules, idle waivers and what could not be judged are
+notifications, so that a clean log is not mistaken for a complete one.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from typing import Any
 import msgspec
 
 from degarble.diagnosis import Cause
-from degarble.finding import Confidence, Finding, Severity
+from degarble.finding import Acceptance, Confidence, Finding, Severity
 from degarble.registry import rules
 from degarble.report.address import uri_of
 from degarble.report.interface import Report, Target
 from degarble.report.json import encoded
 from degarble.report.visible import MAX_ITEMS, visible_report
-from degarble.report.words import also_names, headline, severity_of, words_of
+from degarble.report.words import also_names, headline, severity_of, waiver_notes, words_of
 from degarble.runner import Outcome
 
 ENDINGS = (".sarif",)
@@ -41,7 +42,8 @@ def render(report: Report, *, detail: int = 0, colour: bool = False) -> str:
 
 
 def _run(report: Report) -> dict[str, Any]:
-    named = dict.fromkeys([finding.rule for finding in report.findings] + [result.rule for result in report.results])
+    every = (*report.findings, *report.accepted)
+    named = dict.fromkeys([finding.rule for finding in every] + [result.rule for result in report.results])
     places = {rule: number for number, rule in enumerate(named)}
     results = _results(report, places)
     target = {"path": report.target.path, "kind": report.target.kind, "formats": list(report.target.formats)}
@@ -53,7 +55,7 @@ def _run(report: Report) -> dict[str, Any]:
                 "rules": [_rule(report, rule) for rule in places],
             }
         },
-        "invocations": [_invocation(report, places, len(report.findings) - len(results))],
+        "invocations": [_invocation(report, places, len(every) - len(results))],
         "results": results,
         "columnKind": "unicodeCodePoints",
         "properties": {
@@ -87,7 +89,7 @@ def _results(report: Report, places: dict[str, int]) -> list[dict[str, Any]]:
     causes = {cause.finding.id: cause for cause in report.causes}
     results: list[dict[str, Any]] = []
     room = MAX_BYTES
-    for finding in report.findings[:MAX_RESULTS]:
+    for finding in (*report.findings, *report.accepted)[:MAX_RESULTS]:
         result = _result(report.target, finding, places[finding.rule], causes.get(finding.id))
         room -= len(msgspec.json.encode(result))
         if room < 0:
@@ -125,10 +127,18 @@ def _result(target: Target, finding: Finding, index: int, cause: Cause | None) -
         "rank": RANKS[finding.confidence or Confidence.PROVEN],
         "properties": properties,
     }
+    if finding.accepted is not None:
+        result["suppressions"] = [
+            {"kind": "external", "status": "accepted", "justification": _justification(finding.accepted)}
+        ]
     related = [*_also(finding), *(_explained(target, symptom) for symptom in symptoms)]
     if related:
         result["relatedLocations"] = [{"id": number} | place for number, place in enumerate(related, start=1)]
     return result
+
+
+def _justification(accepted: Acceptance) -> str:
+    return f"{accepted.kind}: {accepted.reason}"
 
 
 def _location(target: Target, finding: Finding) -> dict[str, Any]:
@@ -167,6 +177,7 @@ def _explained(target: Target, symptom: Finding) -> dict[str, Any]:
 def _invocation(report: Report, places: dict[str, int], left_out: int) -> dict[str, Any]:
     execution = [_notification("error", report.failure)] if report.failure is not None else []
     configuration = [_notification("warning", f"not judged: {what}: {why}") for what, why in report.unjudged.items()]
+    configuration += [_notification("warning", note) for note in waiver_notes(report)]
     for result in report.results:
         rule = {"associatedRule": {"id": result.rule, "index": places[result.rule]}}
         if result.outcome is Outcome.CRASHED:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
@@ -12,11 +11,10 @@ from rich.text import Text
 
 from degarble.diagnosis import Cause
 from degarble.finding import Finding, Role, Severity
-from degarble.policy.policy import WaiverState
 from degarble.report.comparison import comparison_lines
 from degarble.report.interface import Report, Status
 from degarble.report.visible import visible_report
-from degarble.report.words import headline, measured, plural, severity_of, where, words_of
+from degarble.report.words import accepted_note, headline, measured, plural, severity_of, waiver_notes, where, words_of
 from degarble.runner import Outcome
 
 ENDINGS = (".txt",)
@@ -134,16 +132,12 @@ def _coverage(report: Report, detail: int) -> Iterator[Text]:
         parts.append(f"{summary['skipped']} not applicable or without input{' (-v lists them)' * (detail < 1)}")
     if summary["crashed"]:
         parts.append(f"{summary['crashed']} crashed (our bug)")
-    if report.accepted:
-        kinds = Counter(finding.accepted.kind for finding in report.accepted if finding.accepted)
-        told = ", ".join(f"{number} by {kind}" for kind, number in kinds.items())
-        parts.append(f"{len(report.accepted)} findings accepted ({told})")
+    if note := accepted_note(report):
+        parts.append(note)
     yield Text("\n" + ", ".join(parts), style="dim")
-    for waiver, state in report.waivers:
-        if state is not WaiverState.USED:
-            line = Text(f"waiver {state.value}: ", style="bold yellow")
-            until = f", expired {waiver.expires}" if state is WaiverState.EXPIRED else ""
-            yield line.append(f"{waiver.rule} for {waiver.scope} ({waiver.reason}){until}", style="not bold default")
+    for note in waiver_notes(report):
+        label, _, rest = note.partition(": ")
+        yield Text(f"{label}: ", style="bold yellow").append(rest, style="not bold default")
     for what, reason in report.unjudged.items():
         yield Text("not judged: ", style="bold yellow").append(f"{what}: {reason}", style="not bold default")
     for result in report.results:

@@ -13,8 +13,11 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+import msgspec
+
 from degarble.diagnosis import Cause
 from degarble.finding import Finding, Location, Measure, Scalar
+from degarble.policy.waivers import Waiver
 from degarble.report.interface import Report, Target, Words
 from degarble.runner import RuleResult
 
@@ -66,6 +69,8 @@ def visible_report(report: Report) -> Report:
         findings=tuple(shown[id(finding)] for finding in report.findings),
         causes=tuple(Cause(finding=one(c.finding), symptoms=tuple(map(one, c.symptoms))) for c in report.causes),
         results=tuple(map(_result, report.results)),
+        accepted=tuple(map(visible_finding, report.accepted)),
+        waivers=tuple((_waiver(waiver), state) for waiver, state in report.waivers),
         unjudged={visible_lines(what): visible_lines(reason) for what, reason in report.unjudged.items()},
         failure=None if report.failure is None else visible_lines(report.failure),
         version=visible(report.version),
@@ -77,6 +82,7 @@ def visible_finding(finding: Finding) -> Finding:
     """A finding whose every text can be shown. Its fingerprint stays that of the true names."""
     if _is_plain(finding):
         return finding
+    accepted = finding.accepted
     return replace(
         finding,
         location=_location(finding.location),
@@ -84,6 +90,7 @@ def visible_finding(finding: Finding) -> Finding:
         measured=_measures(finding.measured),
         bound=_measures(finding.bound),
         predicts=None if finding.predicts is None else visible_lines(finding.predicts),
+        accepted=None if accepted is None else replace(accepted, reason=visible_lines(accepted.reason)),
         fix=None if finding.fix is None else replace(finding.fix, id=visible(finding.fix.id)),
         rule=visible(finding.rule),
         name=visible(finding.name),
@@ -96,7 +103,7 @@ def visible_finding(finding: Finding) -> Finding:
 def _is_plain(finding: Finding) -> bool:
     """The common case, told by one look at all of it."""
     place = finding.location
-    if finding.places or finding.predicts or len(finding.message) > MAX_NAME:
+    if finding.places or finding.predicts or finding.accepted or len(finding.message) > MAX_NAME:
         return False
     values = [*finding.measured.values(), *finding.bound.values()]
     if len(values) > MAX_ITEMS or not all(type(v) is int or (type(v) is float and math.isfinite(v)) for v in values):
@@ -135,6 +142,12 @@ def _result(result: RuleResult) -> RuleResult:
     if result.reason is None or (len(result.reason) <= MAX_TEXT and result.reason.isprintable()):
         return result
     return replace(result, reason=visible_lines(result.reason))
+
+
+def _waiver(waiver: Waiver) -> Waiver:
+    return msgspec.structs.replace(
+        waiver, rule=visible(waiver.rule), scope=visible(waiver.scope), reason=visible_lines(waiver.reason)
+    )
 
 
 def _words(words: Words) -> Words:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 
 from degarble.finding import MAX_ALSO, Finding, Measure, Severity
+from degarble.policy.policy import WaiverState
 from degarble.registry import rules
 from degarble.report.interface import Report, Status, Words
 
@@ -85,6 +87,25 @@ def number(value: Measure) -> str:
         shown = ", ".join(number(item) for item in value[:MAX_ALSO])
         return f"[{shown}{', …' * (len(value) > MAX_ALSO)}]"
     return str(value)
+
+
+def accepted_note(report: Report) -> str:
+    """How many findings do not count, and who decided that; empty where all count."""
+    if not report.accepted:
+        return ""
+    kinds = Counter(finding.accepted.kind for finding in report.accepted if finding.accepted)
+    told = ", ".join(f"{number} by {kind}" for kind, number in kinds.items())
+    return f"{plural(len(report.accepted), 'finding')} accepted ({told})"
+
+
+def waiver_notes(report: Report) -> list[str]:
+    """Waivers that are past their date or met nothing."""
+    return [
+        f"waiver {state.value}: {waiver.rule} for {waiver.scope} ({waiver.reason})"
+        + (f", expired {waiver.expires}" if state is WaiverState.EXPIRED else "")
+        for waiver, state in report.waivers
+        if state is not WaiverState.USED
+    ]
 
 
 def severity_of(finding: Finding) -> Severity:

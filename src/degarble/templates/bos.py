@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from degarble.tokenizer.families import Family
 from degarble.tokenizer.interface import Tokenizer
@@ -19,8 +20,7 @@ OWN_TEXTS = frozenset(("<|begin_of_text|>", "<bos>", "<｜begin▁of▁sentence�
 """BOS tokens that nothing else uses: the models that have them were never trained without."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adder:
+class Adder(msgspec.Struct, frozen=True, kw_only=True):
     """One place that makes a tokenizer write BOS in front of every text."""
 
     file: str

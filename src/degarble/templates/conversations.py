@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 Message = dict[str, Any]
 
@@ -29,8 +30,7 @@ TOOL = {
 CALL = {"id": "call00017", "type": "function", "function": {"name": "tide_table", "arguments": {"harbour": "Oban"}}}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conversation:
+class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     """Messages as an API receives them, and whether the model is to answer."""
 
     name: str

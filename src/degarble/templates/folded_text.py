@@ -6,14 +6,14 @@ each of them is another text.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 from degarble.tokenizer.look_alike import skeleton
 
 
-@dataclass(frozen=True, slots=True)
-class FoldedText:
+class FoldedText(msgspec.Struct, frozen=True):
     """The folded text, and for each of its characters where it came from."""
 
     original: str

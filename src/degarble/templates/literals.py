@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 if TYPE_CHECKING:
     from jinja2 import nodes
@@ -13,8 +14,7 @@ READ_ONLY = ("Compare", "Test", "Getitem", "Call", "Filter", "Pair")
 """Expressions whose constants are looked for, not written: `'</think>' in content`, `content.split('<|x|>')`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TemplateSource:
+class TemplateSource(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about the text of a template."""
 
     written: tuple[str, ...] = ()

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from itertools import islice
+
+import msgspec
 
 from degarble.templates.folded_text import fold
 from degarble.tokenizer.known_tokens import KnownTokens
@@ -49,8 +50,7 @@ class Fault(StrEnum):
     JOINED = "is a token that must stand alone, and touches a word"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BadMarker:
+class BadMarker(msgspec.Struct, frozen=True, kw_only=True):
     """A marker as the template writes it."""
 
     text: str

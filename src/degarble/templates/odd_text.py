@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from degarble.templates.conversations import ANSWER, FOLLOW_UP, QUESTION, SYSTEM
 
@@ -21,8 +22,7 @@ AFTER = re.compile(rf"(?:\A|[>\]{SAID}]{ROLE}?)[ \n]*{ODD}")
 BEFORE = re.compile(rf"{ODD}[ \n]*(?:\Z|[<\[{SAID}])")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OddText:
+class OddText(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of odd text, with what stands around it."""
 
     text: str

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from degarble.templates.literals import TemplateSource, read_source
 
@@ -36,8 +37,7 @@ class Failure(StrEnum):
     UNJUDGED = "uses what cannot be judged here"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """What went wrong, and in which line of the template."""
 
     failure: Failure

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from degarble.templates.conversations import PLAIN, SPECIAL_PROMPT, WITH_TOOLS, Conversation
 from degarble.templates.literals import TemplateSource
 from degarble.templates.program import MAX_UNITS, Failure, Problem, Program
@@ -14,8 +16,7 @@ ENDS_ALL = (Failure.COSTLY, Failure.UNSAFE, Failure.UNJUDGED)
 """Failures after which no further conversation is tried."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rendering:
+class Rendering(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one conversation."""
 
     conversation: Conversation

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from degarble.tokenizer.token_claims import TEXT_FILES, TokenClaim
 
@@ -38,8 +39,7 @@ def is_turn_end(text: str) -> bool:
     return TURN_END.fullmatch(text) is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopIds:
+class StopIds(msgspec.Struct, frozen=True, kw_only=True):
     """Stop ids by the place that names them."""
 
     by_file: Mapping[str, frozenset[int]]

@@ -8,17 +8,17 @@ vocabulary into the library that owns the format takes up to three seconds; a do
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
+
+import msgspec
 
 from degarble.tokenizer.merges import Rank
 
 _END = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bpe:
+class Bpe(msgspec.Struct, frozen=True, kw_only=True):
     """A vocabulary that encodes pre-tokens, spelled as its pieces are."""
 
     ids: Mapping[str, int]

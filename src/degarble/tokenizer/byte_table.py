@@ -8,13 +8,13 @@ Both are applied once a sequence, never once a call; doing it once a call is how
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 Opening = Callable[[int], bytes | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ByteTable:
+class ByteTable(msgspec.Struct, frozen=True, kw_only=True):
     """The bytes of every id."""
 
     pieces: Sequence[bytes | None]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from degarble.tokenizer.edits import Edits, PositionMap
 from degarble.tokenizer.sanitize_policy import KINDS
@@ -13,8 +14,7 @@ MAX_CHANGES = 1000
 """Changes that are listed; all are counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """One place where text was changed, or special-token text was seen. Positions are code points of the input.
 
     A change that spans others came after them: `old` is what they left, and `new` stands for all of them.

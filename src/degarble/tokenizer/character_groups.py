@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -59,8 +59,7 @@ def members_of(group: Group) -> str:
     return "".join(f"{chr(first)}-{chr(last)}" for first, last in MEMBERS[group][1])
 
 
-@dataclass(frozen=True, slots=True)
-class CharacterGroups:
+class CharacterGroups(msgspec.Struct, frozen=True):
     """A policy made ready for texts."""
 
     group_of: NDArray[np.uint8]

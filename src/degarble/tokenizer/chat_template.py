@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from degarble.checkpoint.interface import Source
 from degarble.checkpoint.json_file import JsonFile
@@ -16,8 +17,7 @@ MAX_TEMPLATE_BYTES = 1 << 20
 """The longest in use are of some 20 kB."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatTemplate:
+class ChatTemplate(msgspec.Struct, frozen=True, kw_only=True):
     """One template and where it stands."""
 
     file: str

@@ -7,8 +7,8 @@ it has marks, or if its character combines with some mark. One character, mostly
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -54,8 +54,7 @@ class ComposedForm(TextStage):
         return self._changed(text, out, {Kind.NFC: num_changed}, lambda: _edits(old, new, changed, unstable))
 
 
-@dataclass(frozen=True, slots=True)
-class _Segments:
+class _Segments(msgspec.Struct, frozen=True):
     """Code points, and where in them segments begin."""
 
     codes: CodePoints

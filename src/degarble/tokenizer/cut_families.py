@@ -11,10 +11,11 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
+
+import msgspec
 
 from degarble.tokenizer.cuts import METASPACE
 from degarble.tokenizer.families import identify
@@ -27,8 +28,7 @@ PADDING = re.compile(r"\[PAD\d+\]\Z")
 """What llama.cpp's converter writes for ids past the vocabulary."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedVocabulary:
+class PublishedVocabulary(msgspec.Struct, frozen=True, kw_only=True):
     """One vocabulary with its merges."""
 
     digest: str
@@ -38,8 +38,7 @@ class PublishedVocabulary:
     """Of each probe."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CutFamily:
+class CutFamily(msgspec.Struct, frozen=True, kw_only=True):
     """Tokenizers that cut alike."""
 
     name: str
@@ -76,8 +75,7 @@ class CutFamily:
         ].removeprefix(METASPACE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recognised:
+class Recognised(msgspec.Struct, frozen=True, kw_only=True):
     """What a vocabulary was recognised as."""
 
     family: CutFamily

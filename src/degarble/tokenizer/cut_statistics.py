@@ -10,7 +10,8 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from degarble.tokenizer.byte_alphabet import letters_to_bytes
 from degarble.tokenizer.cuts import Cutter
@@ -25,8 +26,7 @@ _OPENS_WORD = re.compile("Ġ[A-Za-z]{2}")
 _GOES_ACROSS = re.compile("[A-Za-z]Ġ")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CutStatistics:
+class CutStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Of one byte-level vocabulary under one pre-tokenizer."""
 
     num_judged: int

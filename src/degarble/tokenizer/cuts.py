@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
+
+import msgspec
 
 from degarble.errors import EvidenceUnjudged
 from degarble.tokenizer.interface import Tokenizer
@@ -26,8 +27,7 @@ WITH_CUTS = "gpt2"
 """The only `tokenizer.ggml.model` whose `tokenizer.ggml.pre` llama.cpp looks at."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GgufPreTokenizer:
+class GgufPreTokenizer(msgspec.Struct, frozen=True, kw_only=True):
     """What one value of `tokenizer.ggml.pre` stands for."""
 
     cuts: str

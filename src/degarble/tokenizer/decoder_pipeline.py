@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeGuard
+
+import msgspec
 
 from degarble.errors import EvidenceUnjudged
 from degarble.tokenizer.byte_alphabet import letters_to_bytes
@@ -27,8 +28,7 @@ BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>\Z")
 METASPACE = "\u2581"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pipeline:
+class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
     """What a decoder does to one token, and to the start of a text."""
 
     kind: str

@@ -11,7 +11,8 @@ from __future__ import annotations
 import random
 import string
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from degarble.tokenizer.byte_alphabet import bytes_to_letters, letters_to_bytes
 from degarble.tokenizer.spelling import BYTE_NAMES, WORD_PREFIX, Spelling
@@ -27,16 +28,14 @@ NUM_SAMPLED = 8
 TOKENS_SAMPLED = 24
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens, and the text of each as it stands inside a text."""
 
     tokens: tuple[str, ...]
     parts: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """The shortest beginning of a trial that came out wrong."""
 
     tokens: tuple[str, ...]

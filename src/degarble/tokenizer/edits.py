@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,8 +15,7 @@ from degarble.tokenizer.code_points import Positions
 from degarble.tokenizer.sanitize_policy import KINDS, Kind
 
 
-@dataclass(frozen=True, slots=True)
-class Edits:
+class Edits(msgspec.Struct, frozen=True):
     """In order and apart from each other, none of an empty stretch. Half-open, in code points."""
 
     spans: Positions

@@ -9,8 +9,9 @@ the byte table, and only there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from degarble.errors import DegarbleError
 from degarble.tokenizer.byte_table import ByteTable
@@ -41,8 +42,7 @@ class UndecodableIds(DegarbleError):
         self.position = position
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FallbackText:
+class FallbackText(msgspec.Struct, frozen=True, kw_only=True):
     """Text, and what had to be done to get it."""
 
     text: str

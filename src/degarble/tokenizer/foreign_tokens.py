@@ -8,8 +8,9 @@ explains, or of which one generic text is all there is, are left to the rules th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from degarble.tokenizer.chat_template import ChatTemplate
 from degarble.tokenizer.families import ROLES, Family, all_texts, families, generic_texts
@@ -42,8 +43,7 @@ class Misfit(StrEnum):
     OTHER_ROLE = "has another role"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contradiction:
+class Contradiction(msgspec.Struct, frozen=True, kw_only=True):
     """One misfit and where it stands."""
 
     file: str
@@ -54,8 +54,7 @@ class Contradiction:
     kind: Misfit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignFile:
+class ForeignFile(msgspec.Struct, frozen=True, kw_only=True):
     """One file, and the families that explain what is wrong in it."""
 
     file: str

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, cast
 
+import msgspec
+
 from degarble.tokenizer.byte_table import ByteTable
 from degarble.tokenizer.merges import Merges
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddedToken:
+class AddedToken(msgspec.Struct, frozen=True, kw_only=True):
     """A token that stands outside the model's own vocabulary rules: it is found in text before anything else."""
 
     token_id: int

@@ -12,7 +12,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from degarble.tokenizer.byte_alphabet import letters_to_bytes
 from degarble.tokenizer.utf8 import REPLACEMENT_CHAR
@@ -27,8 +28,7 @@ _TRACES = {
 MAX_TRACES = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(msgspec.Struct, frozen=True):
     """One stretch of text that shows a mistake; half-open, in code points."""
 
     kind: str

@@ -11,9 +11,9 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,8 +27,7 @@ _HANGUL_L, _HANGUL_V, _HANGUL_T = range(0x1100, 0x1113), range(0x1161, 0x1176), 
 _HANGUL_SYLLABLES = range(0xAC00, 0xD7A4)
 
 
-@dataclass(frozen=True, slots=True)
-class NormalFormTables:
+class NormalFormTables(msgspec.Struct, frozen=True):
     """Made once a process, in less than 0.1 s, and only for text that is not ASCII."""
 
     traits: NDArray[np.uint8]

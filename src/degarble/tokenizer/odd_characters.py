@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
 from functools import cache
+
+import msgspec
 
 from degarble.tokenizer.byte_alphabet import byte_letters, letters_to_bytes
 from degarble.tokenizer.character_groups import Group, members_of
@@ -34,8 +35,7 @@ _LEADS = frozenset({0xEE, 0xEF, *range(0xF0, 0xF5)})
 """First bytes of private-use characters and noncharacters, among others."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Oddity:
+class Oddity(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong with one text."""
 
     kind: str

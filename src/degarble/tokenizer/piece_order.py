@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,8 +34,7 @@ MAX_LENGTH = 200
 """Longer pieces are not asked how they were made."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Disorder:
+class Disorder(msgspec.Struct, frozen=True, kw_only=True):
     """Pieces whose ids are not in the order in which they were made."""
 
     num_pieces: int
@@ -49,8 +49,7 @@ class Disorder:
     after_id: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeGaps:
+class MergeGaps(msgspec.Struct, frozen=True, kw_only=True):
     """Where merges and pieces do not fit together."""
 
     num_merges: int

@@ -7,7 +7,8 @@ versions of a library write out more or fewer defaults.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from degarble.errors import EvidenceMissing
 from degarble.tokenizer.bpe import Bpe
@@ -21,8 +22,7 @@ IDLE = ("trim_offsets",)
 MODEL_SETTINGS = ("byte_fallback", "ignore_merges", "unk_token", "fuse_unk", "dropout")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Divergence:
+class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     """One part that does something else."""
 
     part: str

@@ -7,7 +7,8 @@ where the vocabulary writes spaces so, and with or without the one space that a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from degarble.errors import EvidenceMissing, EvidenceUnjudged
 from degarble.tokenizer.bpe_encoder import BpeEncoder
@@ -33,8 +34,7 @@ MADE_OF_BYTES = ("byte-level", "byte-fallback")
 """Other kinds lose what they have no piece for, by design."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
+class Loss(msgspec.Struct, frozen=True, kw_only=True):
     """The first text that does not come back."""
 
     text: str
@@ -46,8 +46,7 @@ class Loss:
     num_texts: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coder:
+class Coder(msgspec.Struct, frozen=True, kw_only=True):
     """One tokenizer, both ways."""
 
     normalize: Callable[[str], str]

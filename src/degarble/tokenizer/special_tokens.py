@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from degarble.checkpoint.interface import Source
 from degarble.checkpoint.json_file import read_json
@@ -15,8 +16,7 @@ DECLARING_FILES = ("tokenizer_config.json", "special_tokens_map.json")
 ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpecialTokenPolicy:
+class SpecialTokenPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What a stream does with special tokens. A parser of tool calls needs some that a user must not see."""
 
     hide_special: bool = True

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 LISTS = ("normalizers", "pretokenizers", "decoders")
 """What the list of a `Sequence` is called in each part."""
@@ -12,8 +13,7 @@ MAX_DEPTH = 20
 MAX_STAGES = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """One step that is no sequence."""
 
     key: str

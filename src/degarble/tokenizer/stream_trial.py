@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from degarble.errors import EvidenceMissing
 from degarble.tokenizer.byte_table import ByteTable, partial_ids
@@ -28,8 +29,7 @@ GROUPED_TOKENS = 8
 """All 128 groupings of so many tokens into steps are tried."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamDifference:
+class StreamDifference(msgspec.Struct, frozen=True, kw_only=True):
     """One sequence whose stream is not its bytes."""
 
     token_ids: Sequence[int]

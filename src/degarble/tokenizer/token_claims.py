@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from degarble.checkpoint.json_file import JsonFile
 
@@ -41,8 +42,7 @@ GGUF_IDS = {
 NESTED = ("text_config", "llm_config", "language_config")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenClaim:
+class TokenClaim(msgspec.Struct, frozen=True, kw_only=True):
     """One statement: `tokenizer_config.json` calls the text `</s>` the role `eos_token`."""
 
     file: str

@@ -7,9 +7,10 @@ converter makes a control token of everything that looks like one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
+
+import msgspec
 
 from degarble.tokenizer.cut_families import PADDING
 from degarble.tokenizer.interface import AddedToken, Tokenizer
@@ -37,8 +38,7 @@ class Kind(StrEnum):
     MERGES = "merges"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """All differences of one kind: their number and the first of them."""
 
     kind: Kind

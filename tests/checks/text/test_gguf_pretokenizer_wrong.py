@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
 import pytest
+from msgspec.structs import replace
 
 from degarble.checkpoint.gguf import GgufFile
 from degarble.checkpoint.gguf_writer import encode_header

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 NEEDS: Mapping[str, tuple[str, ...]] = {
     "default": (),
@@ -26,8 +27,7 @@ ELSEWHERE = ("original_max_position_embeddings",)
 """Keys that may stand beside the object instead of in it (Phi-3)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RopeFault:
+class RopeFault(msgspec.Struct, frozen=True, kw_only=True):
     """One thing wrong with a rotary object."""
 
     key: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from degarble.engines.kernels import KernelLimit, kernel_limits
 from degarble.engines.parallel import Role, role_of
@@ -18,8 +19,7 @@ STOPS = "loading stops"
 """In a limit's text: what separates a slow layer from no service at all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Misfit:
+class Misfit(msgspec.Struct, frozen=True, kw_only=True):
     """One class of modules that one kernel does not take."""
 
     kernel: KernelLimit

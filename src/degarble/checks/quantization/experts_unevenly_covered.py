@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from degarble.evidence.input_scales import INPUT_SCALE
 from degarble.evidence.modules import Modules
@@ -20,8 +21,7 @@ EXPLAINED_BY = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(msgspec.Struct, frozen=True):
     """What one class of experts carries."""
 
     form: str

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from degarble.checkpoint.interface import element_bits, num_elements
@@ -21,8 +21,7 @@ NOT_USED = -1
 """compressed-tensors fills a group index with it that nobody set."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong with one index, in words and numbers."""
 
     kind: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from degarble.architectures.canonical import template_of
 from degarble.architectures.interface import Architecture
@@ -38,8 +39,7 @@ KEYS = ("kv_cache_scheme", "kv_cache_quant_algo", "kv_cache_dtype")
 EXPLAINED_BY = ("CKP101", "CKP102", "CKP103", "CKP105", "CFG103", "CFG104", "CFG110")
 
 
-@dataclass(frozen=True, slots=True)
-class KvScale:
+class KvScale(msgspec.Struct, frozen=True):
     """One stored scale: under which attention (or projection) it hangs."""
 
     info: TensorInfo

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from degarble.checkpoint.json_file import JsonFile
 from degarble.checks.template.template_place import place_of, title_of
@@ -21,8 +22,7 @@ WRITE_ONCE = Fix(id="write-bos-once", safe=True)
 CHOOSE = Fix(id="write-bos-once", safe=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """One template's prompt, and who writes BOS into it."""
 
     tried: TemplateRenderings

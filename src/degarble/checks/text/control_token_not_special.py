@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from degarble.checks.text.claim_places import MAX_SHOWN, and_more, grouped, place_of, places_of
 from degarble.finding import Finding, Fix, Location, Severity
@@ -18,8 +19,7 @@ FLAG = Fix(id="flag-special-token", safe=True)
 CHOOSE = Fix(id="flag-special-token", safe=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(msgspec.Struct, frozen=True):
     """Why a token counts as control."""
 
     reason: str

@@ -16,6 +16,9 @@ from degarble.tokenizer.known_tokens import KnownTokens
 from degarble.tokenizer.token_claims import TokenClaim
 
 FETCH = Fix(id="fetch-tokenizer-files", safe=False)
+REGENERATE = Fix(id="regenerate-tokenizer-config", safe=False)
+REGENERATED = ("tokenizer_config.json", "special_tokens_map.json")
+"""Files that repeat what tokenizer.json and the ids in the configs say."""
 MAX_SHOWN = 3
 
 
@@ -68,6 +71,8 @@ def foreign_special_tokens(
     ## How to repair it
     Fetch the named file again from the release that the weights come from. Not safe unattended: the files show that
     they differ, not which of two releases the weights were trained with; the height of the embedding often tells.
+    tokenizer_config.json and special_tokens_map.json can be written again from tokenizer.json and the ids in the
+    configs, less the roles and settings that only they held.
 
     ## References
     oobabooga/textgen#931, vllm-project/vllm#43336, keras-team/keras-hub#2607, deepseek-ai/DeepSeek-Coder#136
@@ -163,7 +168,7 @@ def _file_foreign(
         confidence=Confidence.PROVEN if _is_sure(found) else Confidence.LIKELY,
         measured={"family": names_of(found.families), "misfits": len(found.contradictions)},
         bound={"family": names_of(home), "misfits": 0},
-        fix=FETCH,
+        fix=REGENERATE if found.file in REGENERATED and tokenizer_file == "tokenizer.json" else FETCH,
     )
 
 

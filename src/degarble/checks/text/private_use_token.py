@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from degarble.finding import Confidence, Finding, Fix, Location, Severity
 from degarble.registry import check
@@ -78,8 +79,7 @@ def private_use_token(known_tokens: KnownTokens) -> Iterator[Finding]:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Written:
+class _Written(msgspec.Struct, frozen=True, kw_only=True):
     """A text that a file gives for a token."""
 
     file: str

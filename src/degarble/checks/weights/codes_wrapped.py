@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from degarble.checks.weights.explained_by import DAMAGED_FILE, DAMAGED_VALUES, WRONG_READING
 from degarble.evidence.modules import Modules
@@ -26,8 +27,7 @@ MIN_CODES = 100
 """Codes at the lowest end, fewer of which make no ratio."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wrapped:
+class Wrapped(msgspec.Struct, frozen=True):
     """One module, the statistic that shows it, and its bound."""
 
     module: StoredModule

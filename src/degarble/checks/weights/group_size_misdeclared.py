@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from degarble.checks.weights.blame import config_place, is_in_config
 from degarble.checks.weights.explained_by import DAMAGED_FILE, DAMAGED_VALUES, WRONG_READING
@@ -22,11 +23,10 @@ MAX_BITS = 4
 MIN_GROUPS = 64
 LOW_CORRELATION = 0.8
 """With zero points, groups that are too large blur them: 0.63 to 0.76, healthy 0.83 and more."""
-EXPLAINED_BY = ("WGT204", "WGT209", "QNT113", *DAMAGED_VALUES, *DAMAGED_FILE, *WRONG_READING)
+EXPLAINED_BY = ("WGT204", "WGT206", "WGT209", "QNT113", *DAMAGED_VALUES, *DAMAGED_FILE, *WRONG_READING)
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """One module whose groups are not the quantiser's."""
 
     module: StoredModule

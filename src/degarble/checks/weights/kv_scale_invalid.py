@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from degarble.architectures.canonical import template_of
 from degarble.checkpoint.interface import TensorInfo
+from degarble.checks.kvcache.broken import broken
 from degarble.checks.weights.explained_by import DAMAGED_FILE
 from degarble.finding import Confidence, Finding, Fix, Location
 from degarble.profile.tensor_profile import TensorProfile
 from degarble.registry import Level, check
+
+if TYPE_CHECKING:
+    from degarble.trace.replay import Verdict
 
 SMALLEST = 1e-6
 LARGEST = 1e3
@@ -26,7 +31,8 @@ def kv_scale_invalid(
     Every key, value, query and probability scale under attention modules: NaN, infinity, zero or less are errors,
     proven. Outside [1e-6, 1000] is an error too, as likely: scales are the largest key over 448, and the worst model
     known has keys of about 900. All values are read; only four healthy scales were at hand (largest 0.0082), so the
-    bounds are wide on purpose.
+    bounds are wide on purpose. In a trace, every scale that the engine tells of, by the same bounds, and that a layer's
+    key or value scale is the same where it is written and where it is read.
 
     ## Why output turns to garbage
     Keys are divided by the scale when they are cached. Zero gives infinity or NaN; a scale a thousand times too large
@@ -56,6 +62,12 @@ def kv_scale_invalid(
         what, confidence = _verdict(profile)
         if what is not None:
             yield _finding(tensors[name], kind, profile, what, confidence)
+
+
+@check("WGT224", level=Level.LIVE, symptom_of=("KVC623",))
+def kv_scale_invalid_in_trace(trace: Verdict) -> Iterator[Finding]:
+    """A scale of the KV cache as the engine used it; see the page of the rule."""
+    return broken(trace, "WGT224", "scale")
 
 
 def _verdict(profile: TensorProfile) -> tuple[str | None, Confidence | None]:

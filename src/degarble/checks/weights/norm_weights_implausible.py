@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator, Mapping
 
 from degarble.architectures.interface import Architecture
@@ -26,6 +27,7 @@ HEAD_NORMS = ("q_norm", "k_norm", "q_a_layernorm", "kv_a_layernorm", "q_layernor
 EXPLAINED_BY = ("WGT203", *DAMAGED_FILE)
 RESTORE = Fix(id="restore-module", safe=False)
 ADD_ONE = Fix(id="add-one-to-norm", safe=False)
+SUBTRACT_ONE = Fix(id="subtract-one-from-norm", safe=False)
 
 
 @check("WGT217", level=Level.CONTENT, confidence=Confidence.LIKELY, symptom_of=EXPLAINED_BY)
@@ -58,8 +60,8 @@ def norm_weights_implausible(
     Compare with the source model's norm: the difference is exactly 1, or a constant factor.
 
     ## How to repair it
-    Copy the norms from the source model; norms are never quantised, so that is exact. Adding 1 back is exact only if
-    the file was written in fp32. Not safe unattended.
+    Copy the norms from the source model; norms are never quantised, so that is exact. Adding 1 back, or
+    subtracting one that was added twice, is exact only if the file was written in fp32. Not safe unattended.
 
     ## References
     ml-explore/mlx-lm#1442, ml-explore/mlx-lm#1198, vllm-project/llm-compressor#2102, Blaizzy/mlx-vlm#2041
@@ -151,7 +153,8 @@ def norm_differs_from_peers(
         away = deviations(sizes) if len(sizes) >= 4 else {}
         for layer, distance in away.items():
             if layer > 0 and abs(distance) > NATS and _leaves_neighbours(sizes, layer, distance):
-                yield _away(one.by_layer[layer], distance, adds_one)
+                has_one_more = distance > 0 and _has_one_more(one, layer, profiles, sizes, adds_one)
+                yield _away(one.by_layer[layer], distance, adds_one, SUBTRACT_ONE if has_one_more else RESTORE)
 
 
 def _log_gains(
@@ -177,7 +180,33 @@ def _leaves_neighbours(sizes: Mapping[int, float], layer: int, distance: float) 
     return all((sizes[layer] - other) * math.copysign(1, distance) > NATS for other in near)
 
 
-def _away(module: StoredModule, distance: float, adds_one: bool) -> Finding:
+def _has_one_more(
+    series: LayerSeries, layer: int, profiles: Mapping[str, TensorProfile], sizes: Mapping[int, float], adds_one: bool
+) -> bool:
+    """Whether one norm is that of the peers with one added: its values spread as theirs, and with one subtracted, its
+    gain is theirs: mean((g - 1)^2) = mean(g^2) - 2 mean(g) + 1. A norm that was scaled spreads more.
+    """
+    moments = {
+        at: (math.exp(2 * sizes[at]), profile.mean + adds_one)
+        for at in sizes
+        if (payload := series.by_layer[at].payload) is not None
+        if (profile := profiles.get(payload.name)) is not None and profile.mean is not None
+    }
+    others = [one for at, one in moments.items() if at != layer]
+    if layer not in moments or not others:
+        return False
+    square, mean = moments[layer]
+    pairs = (
+        (square - 2 * mean + 1, [square for square, _ in others]),
+        (square - mean**2, [square - mean**2 for square, mean in others]),
+    )
+    return all(
+        here > 0 and (usual := statistics.median(there)) > 0 and abs(0.5 * math.log(here / usual)) < NATS / 2
+        for here, there in pairs
+    )
+
+
+def _away(module: StoredModule, distance: float, adds_one: bool, fix: Fix) -> Finding:
     return Finding(
         location=module.place(),
         message=f"{module.any_part.name}: its gain is {math.exp(abs(distance)):.3g} times "
@@ -185,6 +214,6 @@ def _away(module: StoredModule, distance: float, adds_one: bool) -> Finding:
         severity=Severity.WARNING if adds_one else None,
         measured={"log_ratio": round(distance, 3)},
         bound={"log_ratio_max": NATS},
-        fold="peers",
-        fix=RESTORE,
+        fold="peers" if fix is RESTORE else "one more",
+        fix=fix,
     )

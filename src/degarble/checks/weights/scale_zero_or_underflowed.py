@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
@@ -33,8 +33,7 @@ SINGLES = ("global_scale", "input_scale", "nested_scale", "output_scale")
 REQUANTIZE = Fix(id="requantize-module", safe=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(msgspec.Struct, frozen=True):
     """Scales with weights under them that they cannot carry."""
 
     places: list[tuple[int, int]]

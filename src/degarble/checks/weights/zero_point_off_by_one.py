@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+import msgspec
 import numpy as np
 
 from degarble.checks.weights.blame import config_place, is_in_config
@@ -30,8 +31,7 @@ MAX_BITS_ALONE = 7
 V1, V2 = "gptq", "gptq_v2"
 
 
-@dataclass(frozen=True, slots=True)
-class Shifted:
+class Shifted(msgspec.Struct, frozen=True):
     """One module and how far its codes lie from its zero points."""
 
     module: StoredModule

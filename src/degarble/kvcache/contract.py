@@ -1,0 +1,147 @@
+"""Does a tensor keep the contract of its declared layout? Judged at allocation, before anything is written.
+
+`violations` gives every broken term with both formulas; `validate` raises with all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from degarble.errors import LayoutMismatch
+from degarble.kvcache.geometry import Geometry
+from degarble.kvcache.layout import KVLayout
+from degarble.kvcache.tensor_facts import TensorFacts
+
+Number = int | float | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One broken term: the rule, the sentence, the numbers. `key` is the place inside a group, such as `strides`."""
+
+    rule: str
+    key: str
+    message: str
+    measured: dict[str, Number]
+    bound: dict[str, Number]
+    request: str | None = None
+    position: int | None = None
+    block: int | None = None
+    layer: int | None = None
+
+
+def validate(
+    layout: KVLayout, geometry: Geometry, tensor: Any, *, dtype: str | None = None, index_bits: int = 64
+) -> TensorFacts:
+    """Compare a tensor with its declaration. Raises LayoutMismatch that names every contradiction."""
+    facts = tensor if isinstance(tensor, TensorFacts) else TensorFacts.of(tensor)
+    found = [*violations(layout, geometry, facts), *index_violations(layout, geometry, facts, index_bits)]
+    lines = [f"{one.rule}: {one.message}" for one in found]
+    if dtype is not None and facts.dtype != dtype:
+        lines.append(f"dtype: declared {dtype}, the tensor has {facts.dtype}")
+    if lines:
+        raise LayoutMismatch("\n".join([f"layout {layout.name} {list(layout.axes)} is contradicted:", *lines]))
+    return facts
+
+
+def violations(layout: KVLayout, geometry: Geometry, facts: TensorFacts) -> Iterator[Violation]:
+    """KVC601: shape, strides from the innermost axis outwards, and the end of the storage."""
+    shape = layout.shape(geometry)
+    if facts.shape != shape:
+        yield Violation(
+            rule="KVC601",
+            key="shape",
+            message=f"the layout has the shape {_named(layout, shape)}, the tensor {list(facts.shape)}",
+            measured={"shape": str(list(facts.shape))},
+            bound={"shape": str(list(shape))},
+        )
+        return
+    is_page_inside = True
+    needed, terms = 1, "1"
+    for axis, size, stride in reversed(list(zip(layout.axes, shape, facts.strides, strict=True))):
+        if size == 1:
+            continue
+        may_pad = not is_page_inside or "num_blocks" in axis.split("*")
+        if stride != needed and not (may_pad and stride > needed):
+            yield _stride_violation(layout, geometry, axis, stride, needed, terms)
+            return
+        is_page_inside = is_page_inside and "num_blocks" not in axis.split("*")
+        needed, terms = stride * size, f"{size}·{stride}"
+    if facts.storage_elements is not None and not 0 <= facts.offset <= facts.reach < facts.storage_elements:
+        yield Violation(
+            rule="KVC601",
+            key="offset",
+            message=f"elements {facts.offset} to {facts.reach} do not fit a storage of {facts.storage_elements}",
+            measured={"last_element": facts.reach, "first_element": facts.offset},
+            bound={"storage_elements": facts.storage_elements},
+        )
+
+
+def _named(layout: KVLayout, shape: tuple[int, ...]) -> str:
+    return "[" + ", ".join(f"{axis}={size}" for axis, size in zip(layout.axes, shape, strict=True)) + "]"
+
+
+def _stride_violation(
+    layout: KVLayout, geometry: Geometry, axis: str, stride: int, needed: int, terms: str
+) -> Violation:
+    """Both formulas written out; where another known layout's formula gives the stride found, it is named."""
+    formula = layout.formula(axis)
+    sizes = geometry.sizes()
+    numbers = "·".join(str(sizes[atom]) for atom in formula.split("·")) if formula != "1" else "1"
+    text = f"stride[{axis}] = {formula} = {numbers} = {needed} by {layout.name}, the tensor has {stride}"
+    if needed != _product(numbers):
+        text = f"stride[{axis}] must be at least {terms} = {needed} (as the inner axis has it), the tensor has {stride}"
+    if stride < needed:
+        text += ", so that two coordinates share one element"
+    other = _explained_by(geometry, axis, stride, layout)
+    if other:
+        text += f"; {other}"
+    return Violation(
+        rule="KVC601", key="strides", message=text, measured={"stride": stride, "axis": axis}, bound={"stride": needed}
+    )
+
+
+def _product(numbers: str) -> int:
+    total = 1
+    for number in numbers.split("·"):
+        total *= int(number)
+    return total
+
+
+def _explained_by(geometry: Geometry, axis: str, stride: int, declared: KVLayout) -> str:
+    """`it is num_blocks·block_size·head_dim, the formula of head-major`, or '' if no known layout has that stride."""
+    from degarble.kvcache.layout import CATALOGUE
+
+    for layout in CATALOGUE:
+        if layout is declared or set(layout.atoms) != set(declared.atoms) or axis not in layout.axes:
+            continue
+        if layout.strides(geometry)[layout.axes.index(axis)] == stride:
+            return f"it is {layout.formula(axis)}, the formula of {layout.name}"
+    return ""
+
+
+def index_violations(layout: KVLayout, geometry: Geometry, facts: TensorFacts, index_bits: int) -> Iterator[Violation]:
+    """KVC619: the last element's index in elements and in bytes stays below 2^(bits - 1)."""
+    if index_bits >= 64 or facts.shape != layout.shape(geometry):
+        return
+    limit = 1 << (index_bits - 1)
+    page = layout.split_strides(geometry, facts.strides)["num_blocks"]
+    for unit, scale in (("elements", 1), ("bytes", facts.itemsize)):
+        last = facts.reach * scale
+        if last < limit:
+            continue
+        inside = last - (geometry.num_blocks - 1) * page * scale
+        first_whole = -(-limit // (page * scale))
+        first_touched = max(0, (limit - 1 - inside) // (page * scale) + 1)
+        first = first_whole if first_whole < geometry.num_blocks else first_touched
+        yield Violation(
+            rule="KVC619",
+            key="index_bits",
+            message=f"block {first} is the first whose index passes 2^{index_bits - 1} {unit}: block stride {page * scale} "
+            f"{unit}, {geometry.num_blocks} blocks, last index {last}",
+            measured={"last_index": last, "unit": unit, "first_bad_block": first, "first_touched": first_touched},
+            bound={"index_below": limit},
+            block=first,
+        )
