@@ -17,7 +17,7 @@ from degarble.checkpoint.workspace import Workspace
 from degarble.evidence import Evidence, Settings
 from degarble.faults.interface import Fault, NotApplicable, Patient
 from degarble.finding import Finding, Location
-from degarble.registry import Level, rules
+from degarble.registry import Level, rules, rules_on
 from degarble.report.interface import Report
 from degarble.target import open_target
 
@@ -55,7 +55,7 @@ def rules_of(family: str) -> list[str] | None:
     """Faults in codes and their metadata leave text as it is, and rules of text take four fifths of a header check."""
     if family not in ("QNT", "WGT", "NUM") or os.environ.get("DEGARBLE_ALL_LEVELS"):
         return None
-    return [rule for rule in rules() if not rule.startswith(("TOK", "TPL"))]
+    return [rule for rule in rules_on() if not rule.startswith(("TOK", "TPL"))]
 
 
 def plant(fault: Fault, path: Path) -> tuple[Report, Location]:

@@ -89,7 +89,7 @@ def report_of(monkeypatch: pytest.MonkeyPatch, golden: Path):  # type: ignore[no
 
     def check(*functions: object, **facts: object) -> Report:
         table = {f"CKP9{n:02d}": rule(f"CKP9{n:02d}", function, **facts) for n, function in enumerate(functions)}
-        monkeypatch.setattr(api, "rules", lambda: table)
+        monkeypatch.setattr(api, "rules_on", lambda _=None: table)
         return api.check(golden / "base-bf16")
 
     return check
@@ -148,7 +148,7 @@ def test_a_missing_extra_says_how_to_get_it(report_of) -> None:  # type: ignore[
 
 def test_content_checks_are_skipped_at_header_level(monkeypatch: pytest.MonkeyPatch, golden: Path) -> None:
     table = {"CKP900": rule("CKP900", passes), "CKP901": rule("CKP901", finds, level=Level.CONTENT)}
-    monkeypatch.setattr(api, "rules", lambda: table)
+    monkeypatch.setattr(api, "rules_on", lambda _=None: table)
     report = api.check(golden / "base-bf16", level="header")
     assert report.status == "ok"
     assert document(report)["checks"][1]["reason"].startswith("reads tensor contents")
@@ -157,7 +157,7 @@ def test_content_checks_are_skipped_at_header_level(monkeypatch: pytest.MonkeyPa
 def test_requires_skips_only_after_a_failure(monkeypatch: pytest.MonkeyPatch, golden: Path) -> None:
     needing = rule("CKP901", passes, requires=("CKP900",))
     for first, outcome in ((finds, "skipped"), (warns, "ok"), (lacks_input, "ok")):
-        monkeypatch.setattr(api, "rules", lambda f=first: {"CKP900": rule("CKP900", f), "CKP901": needing})
+        monkeypatch.setattr(api, "rules_on", lambda _=None, f=first: {"CKP900": rule("CKP900", f), "CKP901": needing})
         assert document(api.check(golden / "base-bf16"))["checks"][1]["outcome"] == outcome
 
 
