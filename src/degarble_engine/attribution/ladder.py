@@ -37,6 +37,9 @@ BOUNDS: dict[str, dict[str, float]] = {
     UNKNOWN: {"slope": 0.015, "row_slope": 0.4, "weight_z_of_high_peers": 1.35, "row_over_weight_z": 6.0,
               "relative": 0.6},
 }  # fmt: skip
+ALONE_Z, CORROBORATED = 1.6, 1.05
+"""z counts by itself above the first; below it only where the weights differ too: searched scales clip what the largest
+activations meet, which gives 1.31 to 1.54 in healthy files."""
 USUAL_BITS, COARSER = 4, ("slope", "row_slope", "relative")
 """Bounds that double with every bit less: small weights beside a large one round to nothing, and the slope with them."""
 COMPENSATED_Z = 1.7
@@ -134,7 +137,8 @@ def _judge(one: Measures, peers: Peers) -> Suspect | None:
     bounds = dict(BOUNDS[peers.rounding])
     if one.bits is not None and one.bits < USUAL_BITS:
         for name in COARSER:
-            bounds[name] = bounds.get(name, math.inf) * 2 ** (USUAL_BITS - one.bits)
+            if name in bounds:
+                bounds[name] *= 2 ** (USUAL_BITS - one.bits)
     scores = {
         test: (value, bound, math.log(max(value, 1e-30) / bound))
         for test, value in _values(one, peers)
@@ -160,7 +164,8 @@ def _values(one: Measures, peers: Peers) -> Iterator[tuple[str, float]]:
         yield "row_over_weight_z", one.row_reference_z / max(one.reference_z, 1e-9)
         return
     if one.z is not None and one.row_z is not None:
-        yield "z", one.z
+        if one.z > ALONE_Z or (one.weight_z or 0.0) > CORROBORATED * max(peers.median, 1.0) or peers.rounding == EXACT:
+            yield "z", one.z
         yield "row_z", one.row_z
     if one.weight_z is not None and one.row_weight_z is not None:
         yield "weight_z", one.weight_z

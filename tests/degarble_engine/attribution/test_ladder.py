@@ -124,6 +124,20 @@ def test_a_format_that_shrinks_everything_a_little_is_silent_and_one_that_shrink
     ] == [99]
 
 
+@pytest.mark.parametrize("bits", [2, 3, 4, 8, None])
+def test_every_width_has_bounds(bits: int | None) -> None:
+    several = [replace(one, bits=bits) for one in HEALTHY]
+    assert suspects(several) == []
+    assert suspects([*several, replace(measured(99, FAULTS["zero"]), bits=bits)])[0].measures.layer == 99
+
+
+def test_a_slightly_high_z_needs_the_weights_to_agree() -> None:
+    clipped = replace(HEALTHY[0], z=1.5)
+    assert suspects([*HEALTHY[1:], clipped]) == []
+    assert suspects([*HEALTHY[1:], replace(clipped, z=3.0)])[0].test == "z"
+    assert suspects([*HEALTHY[1:], replace(clipped, weight_z=1.11)])[0].test == "z"
+
+
 def test_a_whole_type_is_one_group() -> None:
     bad = suspects([measured(number, lambda values: values * 0.9) for number in range(12)])
     groups = grouped(bad, dict.fromkeys(range(12), 7), {})
