@@ -127,6 +127,16 @@ def test_a_norm_that_nobody_makes_up_for_is_named(change: Callable[[Any], Any]) 
     assert len({cause.finding.location.module for cause in report.causes}) == 1
 
 
+def test_neighbours_in_each_others_place_are_not_a_norm() -> None:
+    one = Candidate("llama")
+    names = [f"model.layers.1.mlp.{leaf}" for leaf in ("gate_proj", "up_proj")]
+    first_one, second_one = (np.array(one.modules[name].dequantize()) for name in names)
+    one.change(names[0], lambda _: second_one)
+    one.change(names[1], lambda _: first_one)
+    report = one.compared()
+    assert {cause.finding.location.module for cause in report.causes} == set(names)
+
+
 def test_a_whole_layer_is_one_finding() -> None:
     one = Candidate("llama")
     for leaf in ("q_proj", "k_proj", "v_proj", "o_proj"):

@@ -17,6 +17,8 @@ LAYER_SHARE = 0.85
 MIN_LAYER_LINEARS = 4
 TYPE_SHARE = 0.6
 MIN_TYPE_LAYERS = 3
+SAME_DIRECTION = 0.9
+"""Cosine of the outputs below which consumers hold other weights, as gate and up in each other's place."""
 SAME_SLOPE = 0.02
 """Spread of the slopes of a norm's consumers that makes them one cause."""
 
@@ -116,6 +118,7 @@ def _norms(suspects: Sequence[Suspect], consumers: Mapping[tuple[int, str], list
             and len(members) == len(names)
             and max(slopes) - min(slopes) < SAME_SLOPE
             and abs(slopes[0] - 1) > SAME_SLOPE
+            and min(one.measures.cosine for one in members) > SAME_DIRECTION
         ):
             found.append(_with_worst(Group(kind="norm", layer=layer, name=norm, suspects=members)))
     return found
