@@ -7,7 +7,7 @@ WORK := .work
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= auto
 
-.PHONY: setup demo test test-text test-core test-kvcache test-checks test-formats test-faults-container test-faults-config test-faults-quantization test-faults-text test-values-scales test-values-codes test-values-layers test-fixes test-hostile-files test-hostile-folders test-real test-real-plain test-real-integer test-real-float test-real-text test-real-repairs test-slow lint format docs docs-check bench clean
+.PHONY: setup demo test test-text test-core test-cli test-trace test-kvcache test-engine test-checks test-formats test-faults-container test-faults-config test-faults-quantization test-faults-text test-values-scales test-values-codes test-values-layers test-fixes test-hostile-files test-hostile-folders test-real test-real-plain test-real-integer test-real-float test-real-text test-real-repairs test-slow lint format docs docs-check bench clean
 
 setup: $(READY)
 
@@ -24,17 +24,27 @@ demo: $(READY)
 FAST := -n $(JOBS) -m "not real and not slow"
 CONTENT_RULES := WGT or NUM or content
 
-test: test-core test-kvcache test-checks test-formats test-text test-faults-container test-faults-config test-faults-quantization test-faults-text \
+test: test-core test-cli test-trace test-kvcache test-engine test-checks test-formats test-text test-faults-container test-faults-config test-faults-quantization test-faults-text \
 	test-values-scales test-values-codes test-values-layers test-fixes test-hostile-files test-hostile-folders
 
 test-core: $(READY)
 	$(PYTEST) $(FAST) tests --ignore=tests/formats --ignore=tests/checks --ignore=tests/hostile \
 		--ignore=tests/test_every_check.py --ignore=tests/real --ignore=tests/tokenizer \
 		--ignore=tests/test_text_checks.py --ignore=tests/fixes --ignore=tests/repairing \
-		--ignore=tests/kvcache --ignore=tests/degarble_engine
+		--ignore=tests/kvcache --ignore=tests/degarble_engine --ignore=tests/trace --ignore=tests/cli --ignore=tests/report
+
+test-cli: $(READY)
+	$(PYTEST) $(FAST) tests/cli tests/report --ignore=tests/cli/test_trace.py
+
+test-trace: $(READY)
+	$(PYTEST) $(FAST) tests/trace tests/cli/test_trace.py
 
 test-kvcache: $(READY)
-	$(PYTEST) $(FAST) tests/kvcache tests/degarble_engine
+	$(PYTEST) $(FAST) tests/kvcache
+
+# One thread a worker: two of torch's on each of two cores wait for each other.
+test-engine: $(READY)
+	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) tests/degarble_engine
 
 test-text: $(READY)
 	$(PYTEST) $(FAST) tests/tokenizer tests/checks/text tests/checks/template

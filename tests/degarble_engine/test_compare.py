@@ -226,7 +226,7 @@ def run_command(*arguments: str, **environment: str) -> subprocess.CompletedProc
         "import sys\n"
         "from degarble.cli import app\n"
         "from degarble_engine.cli import compare\n"
-        "if 'compare' not in [c.name for c in app.app.registered_commands]: compare.register(app.app)\n"
+        "app.joined_commands = lambda: [compare]\n"
         "sys.exit(app.run(sys.argv[1:]))"
     )
     script = environment.pop("BEFORE", "") + code

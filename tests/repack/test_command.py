@@ -6,10 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
 
-from degarble.cli import app as application
-from degarble.cli import verify_repack
+from degarble.cli.app import run as run_command
 
 FUNCTIONS = """
 import os
@@ -50,17 +48,11 @@ number = 3
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "mine.py").write_text(FUNCTIONS)
     monkeypatch.chdir(tmp_path)
-    if "verify-repack" not in {command.name for command in application.app.registered_commands}:
-        fresh = typer.Typer()
-        verify_repack.register(fresh)
-        monkeypatch.setattr(
-            application.app, "registered_commands", [*application.app.registered_commands, *fresh.registered_commands]
-        )
     return "mine:"
 
 
 def run(*arguments: str) -> int:
-    return application.run(["verify-repack", *arguments])
+    return run_command(["verify-repack", *arguments])
 
 
 def test_the_classic_error_is_named(mine: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,28 +6,11 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import typer
 
-from degarble.cli import (
-    check,
-    demo,
-    explain,
-    fix,
-    help,
-    inject,
-    kv,
-    report,
-    rules,
-    schema,
-    settings,
-    show,
-    stamp,
-    tokenizer,
-    trace,
-    verify_repack,
-)
 from degarble.cli.joined import joined_commands
 from degarble.cli.output import wants_json, write_failure
 from degarble.errors import DegarbleError
@@ -35,35 +18,45 @@ from degarble.errors import DegarbleError
 CLICK_EXCEPTION: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 """Base of all usage errors; newer typer carries a click of its own, so it cannot be imported by name."""
 
-app = typer.Typer(
-    name="degarble",
-    help="Finds out why a quantised LLM talks garbage.",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
 COMMANDS = (
-    check,
-    trace,
-    fix,
-    report,
-    stamp,
-    explain,
-    rules,
-    schema,
-    settings,
-    show,
-    inject,
-    demo,
-    verify_repack,
-    tokenizer,
-    kv,
-    help,
+    "check",
+    "trace",
+    "fix",
+    "report",
+    "stamp",
+    "explain",
+    "rules",
+    "schema",
+    "settings",
+    "show",
+    "inject",
+    "demo",
+    "verify-repack",
+    "tokenizer",
+    "kv",
+    "help",
 )
-for command in (*COMMANDS, *joined_commands()):
-    command.register(app)
+"""Each in the module of its name, in the order of `--help`."""
 
 
-@app.callback()
+def application(arguments: Sequence[str] = ()) -> typer.Typer:
+    """All commands, or the one that is called: to put the others together takes longer than many a command."""
+    app = typer.Typer(
+        name="degarble",
+        help="Finds out why a quantised LLM talks garbage.",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    app.callback()(main)
+    called = arguments[0] if arguments else ""
+    for name in (called,) if called in COMMANDS else COMMANDS:
+        import_module(f"degarble.cli.{name.replace('-', '_')}").register(app)
+    if called not in COMMANDS:
+        for command in joined_commands():
+            command.register(app)
+    return app
+
+
 def main(
     version: bool = typer.Option(False, "--version", "-V", help="Print the version.", is_eager=True),
 ) -> None:
@@ -83,7 +76,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command line. Everything unexpected is status 2, with one JSON document if that was asked for."""
     gc.set_threshold(200_000)  # one short-lived process over 100,000 small objects: collecting them gains nothing
     try:
-        status = app(args=list(arguments) or ["--help"], prog_name="degarble", standalone_mode=False)
+        status = application(arguments)(args=list(arguments) or ["--help"], prog_name="degarble", standalone_mode=False)
         if status == INTERRUPTED:
             return _fail(arguments, "interrupted")
         return status if isinstance(status, int) else 0

@@ -5,7 +5,6 @@ The group is `degarble.commands`. A module must import neither torch nor anythin
 
 from __future__ import annotations
 
-from importlib import metadata
 from typing import Any
 
 GROUP = "degarble.commands"
@@ -13,5 +12,7 @@ GROUP = "degarble.commands"
 
 def joined_commands() -> list[Any]:
     """All such modules by name, each name once: an editable install can be listed twice."""
+    from importlib import metadata  # reads the metadata of all that is installed, which most commands do not need
+
     found = {entry.name: entry for entry in metadata.entry_points(group=GROUP)}
     return [found[name].load() for name in sorted(found)]

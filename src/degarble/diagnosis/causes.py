@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from degarble.diagnosis.overlap import Extent, overlaps
 from degarble.finding import Finding, Role, Severity
 
@@ -21,8 +23,7 @@ class Cause:
     symptoms: tuple[Finding, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """All findings with their roles and ids, and the causes in order of weight."""
 
     findings: tuple[Finding, ...]

@@ -7,7 +7,7 @@ token's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from degarble.finding import Finding, Location
 
@@ -20,8 +20,7 @@ Key = tuple[str, str]
 """(file, key)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extent:
+class Extent(msgspec.Struct, frozen=True, kw_only=True):
     """The places of one (folded) finding, by grain."""
 
     modules: frozenset[str]

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from degarble.errors import EvidenceMissing
 from degarble.evidence.store import provides
 from degarble.finding import Location, Measure, Severity
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Blame:
+class Blame(msgspec.Struct, frozen=True, kw_only=True):
     """One component that is not the reference's, found by local tests."""
 
     places: tuple[Location, ...]
@@ -36,8 +37,7 @@ class Blame:
     """Whether the counterfactuals bear it out."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Collapse:
+class Collapse(msgspec.Struct, frozen=True, kw_only=True):
     """A block whose output lost its size on the reference's own input."""
 
     location: Location
@@ -48,8 +48,7 @@ class Collapse:
     """Mean |output| over the reference's."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Departure:
+class Departure(msgspec.Struct, frozen=True, kw_only=True):
     """Where the candidate's own run first leaves what rounding of activations alone does to the reference."""
 
     location: Location
@@ -58,8 +57,7 @@ class Departure:
     floor: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Disagreement:
+class Disagreement(msgspec.Struct, frozen=True, kw_only=True):
     """One position at the end."""
 
     sequence: int

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
@@ -17,8 +17,7 @@ READ_BLOCKS = frozenset({"Q4_0", "Q8_0"})
 """GGUF types whose codes `StoredModule.codes` gives."""
 
 
-@dataclass(frozen=True, slots=True)
-class CodeGroups:
+class CodeGroups(msgspec.Struct, frozen=True):
     """What a group-wise integer quantiser wrote."""
 
     num_bits: int

@@ -9,9 +9,9 @@ look-up (2 and 3 bits). Codes of all other layouts are unpacked by their format 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
+import msgspec
 import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
@@ -25,8 +25,7 @@ STREAMED_BITS = (2, 3, 4, 8)
 """Widths of words that become a stream without being unpacked."""
 
 
-@dataclass(frozen=True, slots=True)
-class CodeStream:
+class CodeStream(msgspec.Struct, frozen=True):
     """The codes of some outputs."""
 
     units: Array

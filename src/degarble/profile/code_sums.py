@@ -7,8 +7,8 @@ until the parts are put together.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
@@ -21,8 +21,7 @@ from degarble.profile.module_profile import CodeStats
 from degarble.profile.unit_counts import Spill
 
 
-@dataclass(frozen=True, slots=True)
-class CodeSums:
+class CodeSums(msgspec.Struct, frozen=True):
     """What the codes of some outputs add up to, in groups of `size`."""
 
     num_bits: int

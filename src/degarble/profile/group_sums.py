@@ -13,9 +13,9 @@ A look-up takes 0.3 ns a code where an unpacked code costs ten operations on a b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
+import msgspec
 import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
@@ -28,8 +28,7 @@ LONGEST = {4: 1020, 8: 128}
 """Codes whose entries may be added."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSums:
+class GroupSums(msgspec.Struct, frozen=True):
     """Exact sums over groups of codes, every field [outputs, groups] int64."""
 
     size: int

@@ -12,7 +12,6 @@ A suspicion is looked at again with four times the neurons before it is written 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import lcm
 
 import msgspec
@@ -83,8 +82,7 @@ class JointProfile(msgspec.Struct, frozen=True, kw_only=True):
         return next((pair for pair in self.pairs if (pair.left, pair.right) == names), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class Block(msgspec.Struct, frozen=True, kw_only=True):
     """Modules that belong together."""
 
     layer: int

@@ -10,8 +10,9 @@ lines. Many small tensors of one shape make one chunk, so that the cost a tensor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 from degarble.checkpoint.interface import TensorInfo, element_bits, num_elements
 from degarble.checkpoint.tensor_data import Array
@@ -26,8 +27,7 @@ MIN_ROW_BYTES = 64
 GGUF = "GGUF:"
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(msgspec.Struct, frozen=True):
     """How the tensors of one dtype and shape are cut."""
 
     num_rows: int
@@ -48,8 +48,7 @@ class Layout:
         return max(1, CHUNK_BYTES // unit) * unit
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True):
     """Some bytes of one tensor, or all bytes of several of equal dtype and shape."""
 
     tensors: Sequence[TensorInfo]

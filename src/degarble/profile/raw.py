@@ -7,10 +7,10 @@ one tensor rather than a killed process (as a memory map would be), and big tens
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import BinaryIO
 
+import msgspec
 import numpy as np
 
 from degarble.checkpoint.interface import Source, TensorInfo
@@ -32,8 +32,7 @@ SAMPLED_SHARE = 16
 """With --sample, one chunk of so many is read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """Bytes [start, stop) of one tensor."""
 
     info: TensorInfo
@@ -43,8 +42,7 @@ class Piece:
     is_detailed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RawResult:
+class RawResult(msgspec.Struct, frozen=True):
     """What one unit found."""
 
     profiles: dict[str, TensorProfile]

@@ -9,8 +9,8 @@ How much is read: 1/64 of a module's values, between 16 Ki and 64 Ki of them, in
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
@@ -40,8 +40,7 @@ UNREADABLE = (ValueError, KeyError, IndexError, OSError, MalformedFile, NotImple
 """What format files raise for parts that do not fit together; header rules report those."""
 
 
-@dataclass(frozen=True, slots=True)
-class SampleResult:
+class SampleResult(msgspec.Struct, frozen=True):
     """What one batch gave."""
 
     profiles: dict[str, ModuleProfile]

@@ -13,8 +13,8 @@ The values of a group of codes q with zero point z and scale s need not be made 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
@@ -27,8 +27,7 @@ from degarble.profile.values import MAX_MEDIAN_VALUES, stats_of_rows
 LARGEST = float(np.finfo(np.float32).max)
 
 
-@dataclass(frozen=True, slots=True)
-class ValueSums:
+class ValueSums(msgspec.Struct, frozen=True):
     """What some outputs add up to; infinities and NaNs are counted and left out."""
 
     squares: Array
@@ -44,8 +43,7 @@ class ValueSums:
     """Values of a row that were read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Where a part lies in its module."""
 
     start: int

@@ -9,8 +9,8 @@ floats, layouts without a stream of codes, and values that overflow are dequanti
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from degarble.executor import Executor, Progress, Unit
@@ -43,8 +43,7 @@ PART_VALUES = 1 << 21
 Sums = tuple[ValueSums, CodeSums | None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(msgspec.Struct, frozen=True):
     """What one run of a module's outputs gave."""
 
     module: StoredModule
@@ -120,8 +119,7 @@ def _together(parts: list[_Part]) -> SampleResult:
     return SampleResult({module.name: profile}, {})
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
+class _Reader(msgspec.Struct, frozen=True):
     """The work of one unit: outputs [start, stop) of one module."""
 
     module: StoredModule

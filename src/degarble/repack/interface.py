@@ -14,10 +14,10 @@ from __future__ import annotations
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
 
+import msgspec
 import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
@@ -49,16 +49,14 @@ class Layout(ABC):
 StepFunction = Callable[[Array], Array]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One named move inside a relayout."""
 
     name: str
     function: StepFunction
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Relayout:
+class Relayout(msgspec.Struct, frozen=True, kw_only=True):
     """From one stored layout to another, as an engine or converter does it."""
 
     source: str

@@ -16,16 +16,15 @@ Right shifts and clips to a narrower range leave one half of the range empty; th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
+import msgspec
 import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Truncation:
+class Truncation(msgspec.Struct, frozen=True, kw_only=True):
     """One destructive step, as it shows in stored codes counted from 0."""
 
     name: str

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import msgspec
+
 from degarble.diagnosis import Cause
 from degarble.finding import Finding, Severity
 from degarble.policy.policy import WaiverState
@@ -37,8 +39,7 @@ class Target:
     formats: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
+class Words(msgspec.Struct, frozen=True, kw_only=True):
     """What the page of a rule says of its fault, each part as one line; empty where it says nothing."""
 
     story: str = ""

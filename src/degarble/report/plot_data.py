@@ -9,8 +9,9 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from degarble.finding import Finding
 from degarble.report.words import also_names
@@ -50,8 +51,7 @@ STRIPS = ("largest value", "rms of values", "median scale")
 """The measures that are drawn; the table has them all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
+class Peer(msgspec.Struct, frozen=True, kw_only=True):
     """One module of the profile."""
 
     name: str
@@ -69,8 +69,7 @@ class Peer:
         return [count / sum(counts) for count in counts]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Group(msgspec.Struct, frozen=True, kw_only=True):
     """The module of a finding and its peers, in the order of layers."""
 
     name: str

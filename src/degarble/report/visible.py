@@ -151,4 +151,4 @@ def _waiver(waiver: Waiver) -> Waiver:
 
 
 def _words(words: Words) -> Words:
-    return Words(**{part: visible_lines(getattr(words, part)) for part in Words.__slots__})
+    return Words(**{part: visible_lines(getattr(words, part)) for part in Words.__struct_fields__})

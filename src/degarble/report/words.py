@@ -47,7 +47,7 @@ def _page(rule: str) -> Words:
     known = rules().get(rule)
     if known is None:
         return Words()
-    return Words(**{part: " ".join(known.section(part).split()) for part in Words.__slots__})
+    return Words(**{part: " ".join(known.section(part).split()) for part in Words.__struct_fields__})
 
 
 def where(finding: Finding) -> str:
