@@ -22,30 +22,22 @@ from degarble.registry import Rule, rules, rules_on
 from degarble.report.interface import Report, Target
 from degarble.runner import Outcome, RuleResult, run
 
-LAYOUT_RULES = {
-    "KVC601": ("stride-contradicts-layout", Severity.ERROR),
-    "KVC612": ("layout-ambiguous", Severity.INFO),
-    "KVC614": ("kv-head-mapping-wrong", Severity.ERROR),
-    "KVC619": ("index-overflows-32-bit", Severity.ERROR),
-    "KVC624": ("kernel-block-size-mismatch", Severity.ERROR),
-    "KVC629": ("shared-layer-owner-wrong", Severity.ERROR),
-    "KVC631": ("mla-record-wrong", Severity.ERROR),
-}
+LAYOUT_RULES = ("KVC601", "KVC612", "KVC614", "KVC619", "KVC624", "KVC629", "KVC631")
 """Rules that a declaration's layouts are judged by; a trace is judged by them too."""
 
-STRESS_RULES = {
-    "KVC602": "slot-mapping-wrong",
-    "KVC603": "block-out-of-range",
-    "KVC604": "block-written-by-two",
-    "KVC605": "ref-count-wrong",
-    "KVC606": "stale-read",
-    "KVC608": "prefix-hit-wrong-tokens",
-    "KVC615": "window-evicted-too-early",
-    "KVC616": "rollback-incomplete",
-    "KVC617": "reuse-in-flight",
-    "KVC625": "full-hit-leaves-nothing",
-    "KVC626": "chunk-geometry-wrong",
-}
+STRESS_RULES = (
+    "KVC602",
+    "KVC603",
+    "KVC604",
+    "KVC605",
+    "KVC606",
+    "KVC608",
+    "KVC615",
+    "KVC616",
+    "KVC617",
+    "KVC625",
+    "KVC626",
+)
 """What a stress run can find broken; all of them are errors."""
 
 
@@ -91,8 +83,10 @@ def _judge_layouts(declaration: KVDeclaration, evidence: Evidence) -> list[RuleR
 
 
 def _finding(violation: Violation, file: str, prefix: str) -> Finding:
-    name, severity = LAYOUT_RULES[violation.rule]
-    return finding_of(violation, file, prefix=prefix, name=name, severity=severity, confidence=Confidence.PROVEN)
+    rule = rules()[violation.rule]
+    return finding_of(
+        violation, file, prefix=prefix, name=rule.name, severity=rule.severity, confidence=Confidence.PROVEN
+    )
 
 
 def _why_not(rule: str, declaration: KVDeclaration) -> str | None:
@@ -134,7 +128,7 @@ def stress_report(allocator: str, result: StressResult) -> Report:
     """What a stress run found, as a report; the shrunk operations are in the finding's numbers."""
     breach = result.breach
     results = []
-    for rule, name in STRESS_RULES.items():
+    for rule in STRESS_RULES:
         findings: list[Finding] = []
         if breach is not None and breach.rule == rule:
             steps = [f"{one.kind}({one.choice}, {one.amount})" for one in result.operations]
@@ -153,7 +147,7 @@ def stress_report(allocator: str, result: StressResult) -> Report:
                     measured={"seed": result.seed, "operations": [*steps[:40]]},
                     bound={"broken_invariants": 0},
                     rule=rule,
-                    name=name,
+                    name=rules()[rule].name,
                 )
             )
         results.append(_result(rule, findings, None))
