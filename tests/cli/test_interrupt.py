@@ -47,7 +47,11 @@ def test_control_c_in_mid_scan(large: Path, tmp_path: Path) -> None:
     report, cache = tmp_path / "report.json", tmp_path / "cache"
     command = [sys.executable, "-m", "degarble", "check", str(large), "--format", "json", "--output", str(report)]
     process = subprocess.Popen(
-        [*command, "--cache", str(cache)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        [*command, "--cache", str(cache)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
     )
     deadline = time.monotonic() + 60
     while process.poll() is None and num_threads(process.pid) < 4 and time.monotonic() < deadline:
