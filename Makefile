@@ -7,7 +7,7 @@ WORK := .work
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= auto
 
-.PHONY: setup demo test test-text test-core test-cli test-trace test-kvcache test-engine test-checks test-formats test-faults-container test-faults-config test-faults-quantization test-faults-text test-values-scales test-values-codes test-values-layers test-fixes test-hostile-files test-hostile-folders test-real test-real-plain test-real-integer test-real-float test-real-text test-real-repairs test-slow lint format docs docs-check bench clean
+.PHONY: setup demo test test-text test-core test-cli test-trace test-kvcache test-engine test-checks test-formats test-faults-container test-faults-config test-faults-quantization test-faults-text test-values-scales test-values-codes test-values-layers test-fixes test-hostile-files test-hostile-folders test-real test-real-bf16 test-real-gguf test-real-gptq test-real-awq test-real-float test-real-text test-real-repairs test-slow lint format docs docs-check bench clean
 
 setup: $(READY)
 
@@ -87,19 +87,27 @@ test-hostile-files: $(READY)
 test-hostile-folders: $(READY)
 	$(PYTEST) $(FAST) tests/hostile --ignore=tests/hostile/test_mutated_files.py
 
-# The real model, in parts as well: two forms of it at a time.
+# The real model, in parts as well: a form of it at a time.
 REAL := -n $(JOBS) -m "real and not slow" -rs
 
-test-real: test-real-plain test-real-integer test-real-float test-real-text test-real-repairs
+test-real: test-real-bf16 test-real-gguf test-real-gptq test-real-awq test-real-float test-real-text test-real-repairs
 
-test-real-plain: $(READY)
-	$(PYTEST) $(REAL) tests/real --ignore=tests/real/test_repaired_model.py -k "bf16 or gguf"
+FORMS := $(PYTEST) $(REAL) tests/real --ignore=tests/real/test_repaired_model.py
 
-test-real-integer: $(READY)
-	$(PYTEST) $(REAL) tests/real --ignore=tests/real/test_repaired_model.py -k "gptq or awq"
+test-real-bf16: $(READY)
+	$(FORMS) -k "bf16"
+
+test-real-gguf: $(READY)
+	$(FORMS) -k "gguf"
+
+test-real-gptq: $(READY)
+	$(FORMS) -k "gptq"
+
+test-real-awq: $(READY)
+	$(FORMS) -k "awq"
 
 test-real-float: $(READY)
-	$(PYTEST) $(REAL) tests/real --ignore=tests/real/test_repaired_model.py -k "not (bf16 or gguf or gptq or awq)"
+	$(FORMS) -k "not (bf16 or gguf or gptq or awq)"
 
 test-real-text: $(READY)
 	$(PYTEST) $(REAL) tests --ignore=tests/real
