@@ -51,13 +51,13 @@ SECTIONS = (
     Section(
         "content_pass",
         "Content pass",
-        "benchmarks/content_pass.py --real .work/real/smollm2",
+        "benchmarks/content_pass.py --real .work/real/bf16",
         "`check` less `check --level header`, at most half of hashlib's sha256 over the same files, under 600 MB.",
     ),
     Section(
         "exhaustive",
         "Content pass, every statistic of every byte",
-        "benchmarks/content_pass.py --exhaustive --gigabytes 2 --real .work/real/smollm2",
+        "benchmarks/content_pass.py --exhaustive --gigabytes 2 --real .work/real/bf16",
         "At most twice the time of sha256.",
     ),
     Section(
