@@ -58,9 +58,9 @@ def _byte_fallback(pieces: Sequence[str | None], old: str, new: str) -> list[byt
         return None
     data = joined.replace(old, new).encode("utf-8", "surrogatepass")
     found: list[bytes | None] = list(data.split(SEPARATOR.encode()))
-    for at, piece in enumerate(pieces):
-        if piece is None:
-            found[at] = None
-        elif piece.startswith("<0x") and (byte := BYTE_TOKEN.match(piece.replace(old, new))):
+    for at in [at for at, piece in enumerate(pieces) if piece is None]:
+        found[at] = None
+    for at, piece in [(at, piece) for at, piece in enumerate(pieces) if piece and piece[:3] == "<0x"]:
+        if byte := BYTE_TOKEN.match(piece.replace(old, new)):
             found[at] = bytes.fromhex(byte[1])
     return found

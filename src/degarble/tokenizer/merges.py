@@ -29,7 +29,7 @@ class Merges:
         self.raw = raw
         self._listed = listed
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Of the bytes as stored: equal digests mean equal merges, other ones may be another spelling."""
         raw = self.raw if self._listed is None else "\n".join(map(str, self._listed)).encode("utf-8", "surrogateescape")

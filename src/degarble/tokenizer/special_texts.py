@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
@@ -32,11 +32,18 @@ class SpecialTextFinder:
 
     def __init__(self, tokens: Iterable[str]) -> None:
         known = sorted(set(tokens))
-        self._beginnings = frozenset(token[:length] for token in known for length in range(1, len(token)))
-        self._last_chars = frozenset(beginning[-1] for beginning in self._beginnings)
+        self._known = known
         self._first_chars = frozenset(token[0] for token in known)
         self._max_held = max(map(len, known), default=1) - 1
         self._pattern = re.compile(f"({_longest_of(known) if known else '(?!)'})")
+
+    @cached_property
+    def _beginnings(self) -> frozenset[str]:
+        return frozenset(token[:length] for token in self._known for length in range(1, len(token)))
+
+    @cached_property
+    def _last_chars(self) -> frozenset[str]:
+        return frozenset(beginning[-1] for beginning in self._beginnings)
 
     def find(self, text: str, start: int = 0) -> int:
         """Where the first begins from some place on; -1 if there is none, as in `str.find`."""
