@@ -16,12 +16,6 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent.parent / ".work" / "tokenizers"
 NAMES = ("gemma3", "llama3_1", "deepseek_v3")
 RUNS = 7
-CHECK = """
-import sys
-from degarble.cli.app import run
-run(['check', '-q', sys.argv[1]])
-assert not {'transformers', 'torch'} & set(sys.modules)
-"""
 LIBRARY = """
 import sys
 from tokenizers import Tokenizer
@@ -29,10 +23,10 @@ Tokenizer.from_file(sys.argv[1] + '/tokenizer.json')
 """
 
 
-def seconds(code: str, folder: Path) -> float:
+def seconds(*arguments: str) -> float:
     """One run of a whole process."""
     start = time.perf_counter()
-    subprocess.run([sys.executable, "-c", code, str(folder)], check=True, capture_output=True)
+    subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
     return time.perf_counter() - start
 
 
@@ -43,7 +37,10 @@ def main() -> None:
         if not (folder / "tokenizer.json").is_file():
             print(json.dumps({"tokenizer": name, "skipped": "python scripts/extract_tokenizers.py"}))
             continue
-        runs = [(seconds(CHECK, folder), seconds(LIBRARY, folder)) for _ in range(RUNS)]
+        runs = [
+            (seconds("-m", "degarble", "check", "-q", str(folder)), seconds("-c", LIBRARY, str(folder)))
+            for _ in range(RUNS)
+        ]
         ours, theirs = ([run[at] for run in runs] for at in (0, 1))
         row = {
             "tokenizer": name,
