@@ -37,37 +37,12 @@ def prompts() -> list[list[int]]:
     ]
 
 
-def managed(block_size: int, is_prefix_cached: bool) -> int:
-    """Prefill and decode through the manager; the number of calls."""
-    manager = BlockManager(20_000 * 16 // block_size, block_size, is_prefix_cached=is_prefix_cached)
+def drive(cache: BlockManager | ReferenceCache) -> int:
+    """Prefill and decode, with at most 32 requests alive; the number of calls."""
     calls = 0
     for at, ids in enumerate(prompts()):
         name = f"r{at}"
-        left = len(ids) - manager.open(name, ids)
-        while left:
-            count = min(CHUNK, left)
-            manager.schedule(name, count)
-            left -= count
-            manager.complete(name, [] if left else [7])
-            calls += 2
-        for _ in range(DECODE):
-            manager.schedule(name, 1)
-            manager.complete(name, [7])
-        calls += 1 + 2 * DECODE
-        if at >= 32:
-            manager.finish(f"r{at - 32}")
-            calls += 1
-    return calls
-
-
-def twin() -> int:
-    """The same calls on plain lists."""
-    cache = ReferenceCache()
-    calls = 0
-    for at, ids in enumerate(prompts()):
-        name = f"r{at}"
-        cache.open(name, ids)
-        left = len(ids)
+        left = len(ids) - (cache.open(name, ids) or 0)  # the twin caches no prefixes
         while left:
             count = min(CHUNK, left)
             cache.schedule(name, count)
@@ -82,6 +57,16 @@ def twin() -> int:
             cache.finish(f"r{at - 32}")
             calls += 1
     return calls
+
+
+def managed(block_size: int, is_prefix_cached: bool) -> int:
+    """Through the manager."""
+    return drive(BlockManager(20_000 * 16 // block_size, block_size, is_prefix_cached=is_prefix_cached))
+
+
+def twin() -> int:
+    """The same calls on plain lists."""
+    return drive(ReferenceCache())
 
 
 def rate(work: Callable[[], int]) -> str:

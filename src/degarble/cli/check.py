@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from degarble.cli.output import complete_fail_on, complete_format, complete_rule, write_failure
+from degarble.cli.output import complete_fail_on, complete_format, complete_rule
 
 
 def register(app: typer.Typer) -> None:
@@ -87,17 +87,16 @@ def check(
 ) -> int:
     """Find what is wrong with a checkpoint, from its headers, small files and values, without a GPU."""
     from degarble import api
-    from degarble.cli.output import destinations, write_report
+    from degarble.cli.output import destinations, require_fail_on, split_rules, write_failure_beside, write_report
     from degarble.cli.progress import terminal_progress
-    from degarble.errors import UsageError
     from degarble.policy.baseline import write_baseline as save_baseline
     from degarble.policy.configuration import load_configuration
     from degarble.registry import rules
-    from degarble.report.interface import FAIL_ON, Status
+    from degarble.report.interface import Status
 
     flags = {
-        "select": _split(select),
-        "ignore": _split(ignore),
+        "select": split_rules(select) or None,
+        "ignore": split_rules(ignore) or None,
         "level": level,
         "engine": engine,
         "tp": tp,
@@ -111,8 +110,7 @@ def check(
     }
     settings = load_configuration(flags, os.environ, folder=Path.cwd(), file=config, is_isolated=isolated)
     threshold = settings.get("fail-on")
-    if threshold not in FAIL_ON:
-        raise UsageError(f"{settings.settings['fail-on'].origin} {threshold!r}: one of {', '.join(FAIL_ON)}")
+    require_fail_on(threshold, settings.settings["fail-on"].origin)
     places = destinations(format or (None if output else settings.get("format")), output)
     logging.basicConfig(level=logging.DEBUG if verbose else logging.WARNING, stream=sys.stderr)
     report = api.check(
@@ -134,15 +132,9 @@ def check(
         policy=settings.policy(rules()),
     )
     write_report(report, places, detail=-1 if quiet else int(verbose), keep_profile=profile)
-    if report.failure is not None and any(place.format != "text" or place.file for place in places):
-        write_failure(report.failure, as_json=False)
+    write_failure_beside(report, places)
     if write_baseline is not None and report.status is not Status.ERROR:
         number = save_baseline(write_baseline, (*report.findings, *report.accepted))
         sys.stderr.write(f"{write_baseline}: {number} findings\n")
         return 0
     return report.exit_code(threshold)
-
-
-def _split(values: list[str] | None) -> tuple[str, ...] | None:
-    parts = tuple(part.strip() for value in values or () for part in value.split(",") if part.strip())
-    return parts or None

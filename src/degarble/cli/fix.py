@@ -60,14 +60,15 @@ def fix(
     from dataclasses import replace
 
     from degarble.api import path_is_hub, settings_from
+    from degarble.cli.output import split_rules
     from degarble.cli.progress import terminal_progress
     from degarble.policy.configuration import load_configuration
     from degarble.registry import rules
     from degarble.repairing.fix import fix as repair
 
     flags = {
-        "select": _split(select) or None,
-        "ignore": _split(ignore) or None,
+        "select": split_rules(select) or None,
+        "ignore": split_rules(ignore) or None,
         "level": level,
         "engine": engine,
         "tp": tp,
@@ -130,7 +131,3 @@ def _write_json(value: object) -> None:
     import msgspec
 
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
-
-
-def _split(values: list[str] | None) -> list[str]:
-    return [part.strip() for value in values or [] for part in value.split(",") if part.strip()]

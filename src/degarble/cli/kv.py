@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from degarble.cli.output import destinations, write_report, write_text
+from degarble.cli.output import destinations, require_fail_on, write_report, write_text
 from degarble.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,10 +52,8 @@ def lint(
 ) -> int:
     """Judge declared layouts, heads, records and allocations: strides, ambiguity, 32-bit reach, bytes written."""
     from degarble.kv import lint as judge
-    from degarble.report.interface import FAIL_ON
 
-    if fail_on not in FAIL_ON:
-        raise UsageError(f"--fail-on {fail_on!r}: one of {', '.join(FAIL_ON)}")
+    require_fail_on(fail_on)
     report = judge(declaration)
     write_report(report, destinations(format, output), detail=int(verbose), keep_profile=False)
     return report.exit_code(fail_on)

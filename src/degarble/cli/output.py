@@ -101,6 +101,19 @@ def complete_rule(incomplete: str) -> list[str]:
     return [rule for rule in pages() if rule.startswith(incomplete.upper())]
 
 
+def require_fail_on(value: str, origin: str = "--fail-on") -> None:
+    """Raise UsageError for a limit that there is not; `origin` is what set it."""
+    from degarble.report.interface import FAIL_ON
+
+    if value not in FAIL_ON:
+        raise UsageError(f"{origin} {value!r}: one of {', '.join(FAIL_ON)}")
+
+
+def split_rules(values: Sequence[str] | None) -> tuple[str, ...]:
+    """Ids and prefixes of an option that is repeated, holds several with commas, or both."""
+    return tuple(part.strip() for value in values or () for part in value.split(",") if part.strip())
+
+
 def wants_json(arguments: Sequence[str]) -> bool:
     """Whether `--format json` was asked for, also on a command line that could not be parsed."""
     return "--format=json" in arguments or ("--format", "json") in pairwise(arguments)
@@ -114,6 +127,12 @@ def write_failure(message: str, *, as_json: bool) -> None:
 
         sys.stdout.write(render(Report(target=Target(path="", kind="unknown"), failure=message)))
     sys.stderr.write(f"degarble: {message}\n")
+
+
+def write_failure_beside(report: Report, places: Sequence[Destination]) -> None:
+    """Say on standard error why nothing was judged, where the report itself is not text before the reader's eyes."""
+    if report.failure is not None and any(place.format != "text" or place.file for place in places):
+        write_failure(report.failure, as_json=False)
 
 
 def write_text(text: str, output: str | None) -> None:

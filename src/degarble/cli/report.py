@@ -40,13 +40,11 @@ def report(
     """Show a saved JSON report again, in any format. Status 0, or that of --fail-on; 2 if it is no report."""
     import sys
 
-    from degarble.cli.output import destinations
-    from degarble.errors import UsageError
-    from degarble.report.interface import FAIL_ON
+    from degarble.cli.output import destinations, require_fail_on
     from degarble.report.load import load, read_report
 
-    if fail_on is not None and fail_on not in FAIL_ON:
-        raise UsageError(f"--fail-on {fail_on!r}: one of {', '.join(FAIL_ON)}")
+    if fail_on is not None:
+        require_fail_on(fail_on)
     places = destinations(format, output)
     saved = load(sys.stdin.buffer.read(), "standard input") if file == "-" else read_report(file)
     write_report(saved, places, detail=-1 if quiet else int(verbose))

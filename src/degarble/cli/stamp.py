@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from degarble.cli.output import complete_fail_on, write_text
+from degarble.cli.output import complete_fail_on, require_fail_on, write_text
 
 
 def register(app: typer.Typer) -> None:
@@ -29,13 +29,10 @@ def stamp(
     """Check, then write degarble-report.json and the tags of README.md. Weights are not touched; status as check's."""
     from degarble import api
     from degarble.cli.progress import terminal_progress
-    from degarble.errors import UsageError
-    from degarble.report.interface import FAIL_ON
     from degarble.report.words import headline
     from degarble.stamp import plan
 
-    if fail_on not in FAIL_ON:
-        raise UsageError(f"--fail-on {fail_on!r}: one of {', '.join(FAIL_ON)}")
+    require_fail_on(fail_on)
     report = api.check(target, reference=reference, level=level, progress=terminal_progress(False))
     planned = plan(target, report, card=card)
     for name, text in planned.files.items():

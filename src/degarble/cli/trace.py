@@ -56,27 +56,19 @@ def trace(
 ) -> int:
     """Find the first event of a KV-cache trace that breaks an invariant, and what follows from it."""
     from degarble import api
-    from degarble.cli.output import destinations, write_failure, write_report
-    from degarble.errors import UsageError
-    from degarble.report.interface import FAIL_ON
+    from degarble.cli.output import destinations, require_fail_on, split_rules, write_failure_beside, write_report
 
-    if fail_on not in FAIL_ON:
-        raise UsageError(f"--fail-on {fail_on!r}: one of {', '.join(FAIL_ON)}")
+    require_fail_on(fail_on)
     places = destinations(format, output)
-    report = api.trace(files, select_rules=_split(select), ignore_rules=_split(ignore))
+    report = api.trace(files, select_rules=split_rules(select), ignore_rules=split_rules(ignore))
     if report.failure is None:
         if minimal is not None:
             _write_minimal(files, minimal)
         if timeline is not None:
             _write_timeline(files, timeline)
     write_report(report, places, detail=-1 if quiet else int(verbose))
-    if report.failure is not None and any(place.format != "text" or place.file for place in places):
-        write_failure(report.failure, as_json=False)
+    write_failure_beside(report, places)
     return report.exit_code(fail_on)
-
-
-def _split(values: list[str] | None) -> tuple[str, ...]:
-    return tuple(part.strip() for value in values or () for part in value.split(",") if part.strip())
 
 
 def _write_minimal(files: list[str], out: Path) -> None:

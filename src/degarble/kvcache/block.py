@@ -46,10 +46,6 @@ class BlockPool:
         """Blocks that nobody holds and an open step may still touch."""
         return len(self._waiting)
 
-    def is_free(self, block: int) -> bool:
-        """Whether it lies in the free list."""
-        return block in self._free
-
     def is_busy(self, block: int) -> bool:
         """Whether an open step may still read it for somebody who let go, so that a present holder must not write."""
         return block in self._busy

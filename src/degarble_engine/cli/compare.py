@@ -45,12 +45,10 @@ def compare(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also notes.")] = False,
 ) -> int:
     """Walk two models layer by layer and name the component that is not the reference's. Needs the extra `engine`."""
-    from degarble.cli.output import destinations, write_report
-    from degarble.errors import MissingExtra, UsageError
-    from degarble.report.interface import FAIL_ON
+    from degarble.cli.output import destinations, require_fail_on, write_report
+    from degarble.errors import MissingExtra
 
-    if fail_on not in FAIL_ON:
-        raise UsageError(f"--fail-on {fail_on!r}: one of {', '.join(FAIL_ON)}")
+    require_fail_on(fail_on)
     places = destinations(format, output)
     try:
         from degarble_engine import comparison
