@@ -12,7 +12,7 @@ from degarble.errors import DegarbleError, TargetError, UsageError
 from degarble.evidence import Evidence, Settings
 from degarble.executor import Progress
 from degarble.policy.policy import NO_POLICY, Policy
-from degarble.registry import Level, rules, rules_on
+from degarble.registry import Level, rules_on
 from degarble.report.interface import Report, Target
 from degarble.report.profile import profile_of
 from degarble.runner import Outcome, run, select
@@ -137,7 +137,7 @@ def check_evidence(
     every = [finding for result in results for finding in result.findings]
     findings = [finding for finding in every if finding.accepted is None]
     accepted = tuple(finding for finding in every if finding.accepted is not None)
-    diagnosis = diagnose(findings, {rule.id: rule.symptom_of for rule in rules().values()})
+    diagnosis = diagnose(findings, {rule.id: rule.symptom_of for rule in table.values()})
     ran = any(result.outcome in (Outcome.OK, Outcome.FINDINGS) for result in results)
     return Report(
         target=Target(path=source.path, kind=source.kind, formats=stored_formats(evidence)),

@@ -48,7 +48,7 @@ def test_rules_become_a_policy(tmp_path: Path) -> None:
     )
     (tmp_path / "w.toml").write_text('[[waiver]]\nrule = "CKP101"\nscope = "*"\nreason = "x"\n')
     found = load(tmp_path)
-    policy = found.policy(RULES)
+    policy = found.policy(lambda: RULES)
     assert policy.severities == {"WGT216": Severity.WARNING}
     assert 5 in policy.accepts["WGT216"]["octaves"] and 5.1 not in policy.accepts["WGT216"]["octaves"]
     assert found.switched_off == ("CKP101",)
@@ -77,7 +77,7 @@ def test_rules_become_a_policy(tmp_path: Path) -> None:
 def test_what_is_misspelt_is_an_error(tmp_path: Path, text: str) -> None:
     (tmp_path / "degarble.toml").write_text(text)
     with pytest.raises(UsageError, match=r"degarble\.toml|absent"):
-        load(tmp_path).policy(RULES)
+        load(tmp_path).policy(lambda: RULES)
 
 
 def test_isolated_reads_no_file(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ behind the layer number repeats in every layer, so that part is memoised and the
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterable
@@ -32,21 +33,22 @@ def template_of(name: str) -> tuple[str, int | None, int | None]:
     layer = _number(digits)
     if layer is None or not dot:
         return name, None, None
-    template, expert = _tail(tail)
-    return f"{head}.layers.{{layer}}.{template}", layer, expert
+    template, expert = _around_layer(head, tail)
+    return template, layer, expert
 
 
 @lru_cache(maxsize=65_536)
-def _tail(tail: str) -> tuple[str, int | None]:
-    """The part behind the layer number, with the expert number taken out."""
-    head, mark, rest = tail.partition(_EXPERT_MARK)
-    if not mark:
-        return tail, None
+def _around_layer(head: str, tail: str) -> tuple[str, int | None]:
+    """The template of what stands before and behind a layer number, with the expert number taken out.
+
+    Peers share one string, so that comparing and hashing them costs nothing further on.
+    """
+    before, mark, rest = tail.partition(_EXPERT_MARK)
     digits, dot, end = rest.partition(".")
-    expert = _number(digits)
+    expert = _number(digits) if mark else None
     if expert is None:
-        return tail, None
-    return f"{head}.experts.{{expert}}{dot}{end}", expert
+        return sys.intern(f"{head}.layers.{{layer}}.{tail}"), None
+    return sys.intern(f"{head}.layers.{{layer}}.{before}.experts.{{expert}}{dot}{end}"), expert
 
 
 @lru_cache(maxsize=16_384)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from operator import attrgetter
 from typing import cast
@@ -221,12 +222,13 @@ def _tensors(
     tensors: dict[str, TensorInfo] = {}
     problems: list[MalformedFile] = []
     bits_of: dict[tuple[str, tuple[int, ...]], int | MalformedFile] = {}
-    sound: set[tuple[str, tuple[int, ...], int]] = set()
+    sound: dict[tuple[str, tuple[int, ...], int], tuple[str, tuple[int, ...], int]] = {}
     for name, entry in entries.items():
         begin, end = entry.data_offsets
         dtype, shape = entry.dtype, entry.shape
-        if (dtype, shape, end - begin) in sound and 0 <= begin <= end < _U64:
-            tensors[name] = TensorInfo(name, dtype, shape, file, data_start + begin, end - begin)
+        seen = sound.get((dtype, shape, end - begin))
+        if seen is not None and 0 <= begin <= end < _U64:  # peers share one shape and dtype, which compare faster then
+            tensors[name] = TensorInfo(name, seen[0], seen[1], file, data_start + begin, seen[2])
             continue
         if not 0 <= begin <= end < _U64:
             found = _short(f"[{begin:#x}, {end:#x}]" if max(begin, end) >= _U64 else f"[{begin}, {end}]")
@@ -243,7 +245,8 @@ def _tensors(
             expected = f"{bits / 8:g} bytes for {dtype} {_short(str(shape))}"
             problems.append(MalformedFile(file, name, expected, f"{end - begin} bytes in data_offsets"))
         else:
-            sound.add((dtype, shape, end - begin))
+            dtype = sys.intern(dtype)
+            sound[dtype, shape, end - begin] = (dtype, shape, end - begin)
         tensors[name] = TensorInfo(name, dtype, shape, file, data_start + begin, end - begin)
     return tensors, problems
 

@@ -129,7 +129,7 @@ def check(
         cache=settings.get("cache"),
         profile=profile or any(place.format == "html" for place in places),
         progress=terminal_progress(quiet),
-        policy=settings.policy(rules()),
+        policy=settings.policy(rules),
     )
     write_report(report, places, detail=-1 if quiet else int(verbose), keep_profile=profile)
     write_failure_beside(report, places)

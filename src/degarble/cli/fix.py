@@ -99,7 +99,7 @@ def fix(
         settings=replace(settings, progress=terminal_progress(quiet)),
         select_rules=configured.get("select"),
         ignore_rules=(*configured.get("ignore"), *configured.switched_off),
-        policy=configured.policy(rules()),
+        policy=configured.policy(rules),
         fail_on=threshold,
     )
     if format == "json":

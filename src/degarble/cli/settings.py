@@ -30,7 +30,7 @@ def settings(
     if format not in ("text", "json"):
         raise UsageError(f"--format {format!r}: text or json")
     found = load_configuration({}, os.environ, folder=Path.cwd(), file=config, is_isolated=isolated)
-    found.policy(pages())
+    found.policy(pages)
     rows = [(one.name, one.value, one.origin) for one in found.settings.values()]
     for rule, (table, origin) in found.rules.items():
         rows += [(f"rules.{rule}.{key}", value, origin) for key, value in table.items()]

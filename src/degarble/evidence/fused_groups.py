@@ -22,12 +22,12 @@ def fused_groups(modules: Modules, architecture: Architecture | None = None) -> 
         else []
     )
     group_of = {leaf: number for number, group in enumerate([*FUSED_PARTS.values(), *leaves]) for leaf in group}
-    found: defaultdict[tuple[str, int], list[StoredModule]] = defaultdict(list)
+    found: defaultdict[tuple[object, ...], list[StoredModule]] = defaultdict(list)
     for example, members in modules.classes():
         number = group_of.get(example.template.rpartition(".")[2])
         if number is None or example.canonical is None:
             continue
-        leaf = len(example.name.rpartition(".")[2]) + 1
-        for module in members:
-            found[module.name[:-leaf], number].append(module)
+        stem = example.template.rpartition(".")[0]
+        for module in members:  # 46,000 in a large model: numbers are cheaper to hash than names
+            found[stem, module.layer, module.expert, number].append(module)
     return tuple(tuple(group) for group in found.values() if len(group) > 1)

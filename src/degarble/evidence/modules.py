@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 
 from degarble.architectures.canonical import Prefix, canonical_name, template_of
 from degarble.architectures.gguf_names import gguf_canonical
@@ -24,6 +25,8 @@ from degarble.methods.interface import Declaration
 
 OTHER_TOWERS = frozenset({"v", "a", "mm", "enc", "dec", "model", "resampler"})
 """First parts of GGUF names that belong to projectors, encoders and vocoders."""
+
+_HEADER = attrgetter("dtype", "shape")
 
 Parts = dict[str, TensorInfo]
 PeerClass = tuple[str, Form]
@@ -162,7 +165,7 @@ class Lookup:
         """Kind, format and form of one module."""
         if self._has_rules:  # which may name this module and not its peers
             return self._judge(name, canonical, template, layer, parts)
-        peers = (template, layer, canonical is None, *parts, *[(info.dtype, info.shape) for info in parts.values()])
+        peers = (template, layer, canonical is None, *parts, *map(_HEADER, parts.values()))
         known = self._peers.get(peers)
         if known is None:
             known = self._peers[peers] = self._judge(name, canonical, template, layer, parts)

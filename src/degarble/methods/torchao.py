@@ -11,19 +11,21 @@ Older files hold a plain string (`int8_weight_only`). `FqnToConfig` names a conf
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
-
-import regex
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from degarble.formats.scheme import Scheme
 from degarble.methods.config_object import ConfigObject, is_count
 from degarble.methods.interface import Declaration, Method, ModuleRule
 
+if TYPE_CHECKING:
+    import regex  # type: ignore[import-untyped, unused-ignore]
+
 PATTERN_TIMEOUT_SECONDS = 0.05
 MAX_PATTERNS = 1_000
-_WEIGHT = regex.compile(r"(u?int|float)(\d)_?weight|(int|float)(\d)_?(?:wo|dq|weight)", regex.IGNORECASE)
-_ACTIVATION = regex.compile(r"dynamic|static", regex.IGNORECASE)
+_WEIGHT = re.compile(r"(u?int|float)(\d)_?weight|(int|float)(\d)_?(?:wo|dq|weight)", re.IGNORECASE)
+_ACTIVATION = re.compile(r"dynamic|static", re.IGNORECASE)
 
 
 class TorchAoMethod(Method):
@@ -113,6 +115,8 @@ def _leaf(tree: object) -> Scheme | None:
 def _matcher(name: str) -> Callable[[str], bool]:
     if not name.startswith("re:"):
         return lambda module: module == name or f"{module}.weight" == name
+    import regex  # most configurations hold no pattern, and importing it takes longer than reading them
+
     try:
         pattern = regex.compile(name[3:])
     except regex.error:

@@ -79,13 +79,13 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         """Rules whose severity is `off`."""
         return tuple(rule for rule, (table, _) in self.rules.items() if table.get("severity") == "off")
 
-    def policy(self, rules: Iterable[str]) -> Policy:
-        """What the files decide about findings. Raises UsageError for a rule that is not among `rules`."""
-        known = frozenset(rules)
+    def policy(self, rules: Callable[[], Iterable[str]]) -> Policy:
+        """What the files decide about findings. Raises UsageError for a rule that is not among `rules`, if one is named."""
+        waivers, baseline = self.get("waivers"), self.get("baseline")
+        known = frozenset(rules()) if self.rules or waivers else frozenset()
         for rule, (_, origin) in self.rules.items():
             if rule not in known:
                 raise UsageError(f"{origin}: {RULES}.{rule}: no such rule: `degarble rules` lists them")
-        waivers, baseline = self.get("waivers"), self.get("baseline")
         return Policy(
             severities={
                 rule: Severity(table["severity"])
