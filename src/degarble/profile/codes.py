@@ -106,7 +106,7 @@ def _extreme_facts(codes: Array, top: int, histograms: Array, ends: Array) -> di
     lowest, at_top = split.min(axis=4), split.max(axis=4) == top  # [modules, outputs, groups, parts]
     is_end = (lowest <= ends) | at_top
     zero, full = (lowest == 0).any(axis=3), at_top.any(axis=3)
-    share = ((codes <= ends) | (codes == top)).mean(axis=(2, 3))  # [modules, outputs]
+    share = _share_of_extremes(codes, top, ends)
     is_known = (histograms[:, 0] + histograms[:, -1] > 0).tolist()
     rho = rho_of(1 - is_end.any(axis=3).mean(axis=(1, 2)), share, size, is_known)
     halves = is_end.mean(axis=(1, 2, 3))
@@ -117,6 +117,14 @@ def _extreme_facts(codes: Array, top: int, histograms: Array, ends: Array) -> di
         "rho": rho,
         "rho_half": rho_of(1 - halves, share, size // 2, is_known) if parts == 2 else [None] * len(codes),
     }
+
+
+def _share_of_extremes(codes: Array, top: int, ends: Array) -> Array:
+    """[modules, outputs]. A module at a time, as its one end is a plain number then: numpy is ten times as fast with it."""
+    is_extreme = codes == top
+    for one, codes_of_one, end in zip(is_extreme, codes, ends.reshape(-1).tolist(), strict=True):
+        one |= codes_of_one <= end
+    return np.count_nonzero(is_extreme, axis=(2, 3)) / (codes.shape[2] * codes.shape[3])
 
 
 def rho_of(without: Array, share: Array, size: int, is_known: list[bool]) -> list[float | None]:

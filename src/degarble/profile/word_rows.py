@@ -1,4 +1,8 @@
-"""Exact facts of integers and packed codes: what repeats. OR and AND of a line are equal where it is one pattern."""
+"""Exact facts of integers and packed codes: what repeats. OR and AND of a line are equal where it is one pattern.
+
+Two words that differ prove that a line is not one pattern, and a word with a bit set that it is not zero: a line is only
+read to its end where its first words prove neither.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +25,14 @@ SIGNLESS = np.full(8, 0x77, np.uint8)
 def profile_words(chunk: Chunk) -> list[TensorProfile]:
     """One partial profile a tensor."""
     words = chunk.raw.view("<u8") if chunk.raw.shape[2] % 8 == 0 else chunk.raw
-    high, low = np.bitwise_or.reduce(words, axis=2), np.bitwise_and.reduce(words, axis=2)  # [tensors, lines]
-    is_flat = high == low
     mask = SIGNLESS.view(words.dtype)[0] if chunk.tensors[0].dtype in BYTES else ~words.dtype.type(0)
-    is_zero = high & mask == 0
+    first, second = words[:, :, 0], words[:, :, min(1, words.shape[2] - 1)]
+    high, low = first | second, first & second
+    rest = (high == low) | (high & mask == 0)
+    if rest.any():
+        some = words[rest]
+        high[rest], low[rest] = np.bitwise_or.reduce(some, axis=1), np.bitwise_and.reduce(some, axis=1)
+    is_flat, is_zero = high == low, high & mask == 0
     return [
         _profile(chunk, index, high[index], is_flat[index], is_zero[index] if is_zero[index].any() else None)
         for index in range(len(chunk.tensors))
