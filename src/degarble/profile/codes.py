@@ -124,7 +124,7 @@ def _share_of_extremes(codes: Array, top: int, ends: Array) -> Array:
     is_extreme = codes == top
     for one, codes_of_one, end in zip(is_extreme, codes, ends.reshape(-1).tolist(), strict=True):
         one |= codes_of_one <= end
-    return np.count_nonzero(is_extreme, axis=(2, 3)) / (codes.shape[2] * codes.shape[3])
+    return np.asarray(np.count_nonzero(is_extreme, axis=(2, 3)) / (codes.shape[2] * codes.shape[3]))
 
 
 def rho_of(without: Array, share: Array, size: int, is_known: list[bool]) -> list[float | None]:
