@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,7 @@ MOE = {"moe_intermediate_size": 32, "num_experts_per_tok": 2}
 MLA = {"q_lora_rank": 32, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 16}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", {}),
+    "mistral": ("MistralConfig", {"head_dim": 16}),
     "qwen2": ("Qwen2Config", {}),
     "qwen3": ("Qwen3Config", {"head_dim": 16}),
     "qwen3-moe": ("Qwen3MoeConfig", {**MOE, "head_dim": 16, "num_experts": 4}),
@@ -31,14 +33,18 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "deepseek-v3": ("DeepseekV3Config", {**MOE, **MLA, "num_key_value_heads": 4, "n_routed_experts": 8,
                                          "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 2,
                                          "topk_group": 1}),
+    "deepseek-v2": ("DeepseekV2Config", {**MOE, **MLA, "num_key_value_heads": 4, "n_routed_experts": 8,
+                                         "n_shared_experts": 2, "first_k_dense_replace": 1, "n_group": 2,
+                                         "topk_group": 1, "topk_method": "group_limited_greedy",
+                                         "routed_scaling_factor": 4.0}),
     "gpt-oss": ("GptOssConfig", {"head_dim": 16, "num_local_experts": 4}),
 }  # fmt: skip
 SEQUENCES = ([1, 5, 7, 8, 9, 30, 44, 200, 22, 17, 100, 319, 4, 4, 77, 210], [3, 4, 250, 9, 31])
 
 
 @cache
-def folder(family: str, **changes: Any) -> Path:
-    """A saved model; equal for equal arguments."""
+def _folder(family: str, text: str) -> Path:
+    changes = json.loads(text)
     made = Path(tempfile.mkdtemp(prefix=f"degarble-{family}."))
     name, own = FAMILIES[family]
     config: PreTrainedConfig = getattr(transformers, name)(**{**SHAPE, **own, **changes})
@@ -55,6 +61,11 @@ def folder(family: str, **changes: Any) -> Path:
                 buffer.normal_(0, 0.1)
     model.save_pretrained(made)
     return made
+
+
+def folder(family: str, **changes: Any) -> Path:
+    """A saved model; equal for equal arguments."""
+    return _folder(family, json.dumps(changes, sort_keys=True))
 
 
 def wanted_logits(path: Path, batch: TokenBatch) -> torch.Tensor:
