@@ -48,7 +48,7 @@ class Int4Linear(Linear):
     @property
     def num_bytes(self) -> int:
         """See Linear; the dense copy, if there is one, counts."""
-        own = self._packed.numel() * self._packed.element_size() + self._scales.numel() * 2
+        own = int(self._packed.numel() * self._packed.element_size() + self._scales.numel() * 2)
         return own + (self._dense.num_bytes if self._dense is not None else 0)
 
     def product(self, rows: Tensor) -> Tensor:

@@ -55,7 +55,7 @@ class DenseLinear(Linear):
     @property
     def num_bytes(self) -> int:
         """See Linear."""
-        return self.weight.numel() * self.weight.element_size()
+        return int(self.weight.numel() * self.weight.element_size())
 
     def product(self, rows: Tensor) -> Tensor:
         """See Linear."""

@@ -48,13 +48,15 @@ def model_of(case: str) -> CausalLM:
 
 def logits_of(model: CausalLM, chunks: list[list[tuple[int, int, int]]]) -> dict[int, torch.Tensor]:
     """Logits of SEQUENCES by steps of (sequence, start, end)."""
-    cache, found = PlainCache(), {}
+    cache = PlainCache()
+    found: dict[int, torch.Tensor] = {}
     for step in chunks:
         ids = torch.tensor([token for which, start, end in step for token in SEQUENCES[which][start:end]])
         positions = torch.tensor([at for _, start, end in step for at in range(start, end)])
         attend = cache.begin([(str(which), end - start) for which, start, end in step])
         logits = model.logits(model.hidden(ids, positions, attend))
-        for (which, start, end), part in zip(step, logits.split([end - start for _, start, end in step]), strict=True):
+        sizes = [end - start for _, start, end in step]
+        for (which, start, _), part in zip(step, logits.split(sizes), strict=True):
             found[which] = part if start == 0 else torch.cat([found[which], part])
     return found
 
