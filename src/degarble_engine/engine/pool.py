@@ -13,6 +13,7 @@ to the trash slot, which nobody reads; no index is ever negative.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,6 +28,16 @@ from degarble.kvcache.tensor_facts import TensorFacts
 
 CANARY = 0x5A
 """Byte that fills the padding of pages."""
+
+
+class SlotIndex(NamedTuple):
+    """Slots that were checked once and are used in every layer."""
+
+    blocks: Tensor
+    offsets: Tensor
+
+
+Slots = Sequence[int] | SlotIndex
 
 
 class PagedKVCache:
@@ -59,26 +70,31 @@ class PagedKVCache:
             for name, one in zip(names, (layout, v_layout or layout), strict=False):
                 self.views[name] = self._layer_views(one, self._allocate(one), 0)
 
-    def write(self, layer: int, rows: Mapping[str, Tensor], slots: Sequence[int]) -> None:
+    def index(self, slots: Sequence[int]) -> SlotIndex:
+        """Slots for several calls. Raises BlockMisuse for one outside the pool."""
+        return SlotIndex(*self._split(slots))
+
+    def write(self, layer: int, rows: Mapping[str, Tensor], slots: Slots) -> None:
         """Put one row per slot: `k` and `v` are [num_tokens, num_kv_heads, head_dim], `latent` [num_tokens, latent].
 
         Raises BlockMisuse for a slot outside the pool, or rows of another shape.
         """
         blocks, offsets = self._split(slots)
+        count = len(blocks)
         for name, views in self.views.items():
             view = views[layer]
             given = rows[name]
-            wanted = (len(slots), *self._row_shape())
+            wanted = (count, *self._row_shape())
             if tuple(given.shape) != wanted:
                 raise BlockMisuse(
                     f"{name} of layer {layer}: rows of shape {list(given.shape)}, expected {list(wanted)}"
                 )
-            view[blocks, offsets] = given.to(view.dtype).reshape(len(slots), *view.shape[2:])
+            view[blocks, offsets] = given.to(view.dtype).reshape(count, *view.shape[2:])
 
-    def gather(self, layer: int, slots: Sequence[int]) -> dict[str, Tensor]:
+    def gather(self, layer: int, slots: Slots) -> dict[str, Tensor]:
         """Rows in the order of the slots, in the shapes that `write` takes."""
         blocks, offsets = self._split(slots)
-        shape = (len(slots), *self._row_shape())
+        shape = (len(blocks), *self._row_shape())
         return {name: views[layer][blocks, offsets].reshape(shape) for name, views in self.views.items()}
 
     def copy_blocks(self, copies: Iterable[BlockCopy]) -> None:
@@ -127,8 +143,10 @@ class PagedKVCache:
     def _every_view(self) -> list[Tensor]:
         return [view for views in self.views.values() for view in views]
 
-    def _split(self, slots: Sequence[int]) -> tuple[Tensor, Tensor]:
+    def _split(self, slots: Slots) -> tuple[Tensor, Tensor]:
         """Blocks and offsets; refuses what would index from the end or past it."""
+        if isinstance(slots, SlotIndex):
+            return slots
         index = torch.as_tensor(slots, dtype=torch.long)
         if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < self.num_slots:
             raise BlockMisuse(f"slots from {int(index.min())} to {int(index.max())} in a pool of {self.num_slots}")

@@ -41,7 +41,7 @@ class Deepseek(Llama):
         if layer < config.first_k_dense_replace:
             return self.mlp(store, name, int(config.intermediate_size))
         count, width = int(config.n_routed_experts), int(config.moe_intermediate_size)
-        gate = store.table(f"{name}.gate.weight", (count, self.hidden_size), torch.float32)
+        gate = store.router(f"{name}.gate.weight", (count, self.hidden_size), torch.float32)
         bias_name = f"{name}.gate.e_score_correction_bias"
         has_bias = config.model_type != "deepseek_v2"
         bias = store.table(bias_name, (count,), torch.float32) if has_bias else None

@@ -14,16 +14,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
+from degarble_engine.models.elementwise import in_whole_vectors
+from degarble_engine.models.linear import Linear
 from degarble_engine.models.moe import Routing
 
 
 class GroupedRouter:
     """One layer's choice."""
 
-    def __init__(self, config: Any, gate: Tensor, bias: Tensor | None) -> None:
-        """`gate` [experts, hidden] and `bias` [experts] in fp32; without a bias, V2's way."""
+    def __init__(self, config: Any, gate: Linear, bias: Tensor | None) -> None:
+        """`gate` and `bias` [experts] in fp32; without a bias, V2's way."""
         self._gate, self._bias = gate, bias
         self._top_k, self._factor = int(config.num_experts_per_tok), float(config.routed_scaling_factor)
         method = getattr(config, "topk_method", None)
@@ -34,8 +35,8 @@ class GroupedRouter:
 
     def __call__(self, hidden: Tensor) -> Routing:
         """See Router."""
-        logits = F.linear(hidden.float(), self._gate)
-        scores = logits.softmax(-1) if self._bias is None else logits.sigmoid()
+        logits = self._gate(hidden.float())
+        scores = logits.softmax(-1) if self._bias is None else in_whole_vectors(torch.sigmoid, logits)
         biased = scores if self._bias is None else scores + self._bias
         chosen = self._of_best_groups(biased).topk(self._top_k, dim=-1).indices
         weights = scores.gather(1, chosen)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from degarble_engine.models.attend import Attend
 from degarble_engine.models.causal_lm import Rotation
-from degarble_engine.models.linear import Linear
+from degarble_engine.models.linear import Linear, filled
 from degarble_engine.models.norm import rms_norm
 from degarble_engine.models.rotary import turn_halves, turn_interleaved
 from degarble_engine.models.weight_store import WeightStore
@@ -44,7 +44,9 @@ class LatentAttention:
         self._latent = store.linear([f"{name}.kv_a_proj_with_mqa"], [(rank + self._rope, hidden)], bias=bias)
         self._gain = store.vector(f"{name}.kv_a_layernorm.weight", rank)
         expansion = store.table(f"{name}.kv_b_proj.weight", (heads * (self._nope + self._value), rank))
-        self._w_uk, self._w_uv = expansion.unflatten(0, (heads, -1)).split([self._nope, self._value], dim=1)
+        w_uk, w_uv = expansion.unflatten(0, (heads, -1)).split([self._nope, self._value], dim=1)
+        self._w_uk = w_uk.contiguous()  # [heads, nope, rank]
+        self._w_uv = w_uv.transpose(1, 2).contiguous()  # [heads, rank, value]
         self._output = store.linear([f"{name}.o_proj"], [(hidden, heads * self._value)], bias=bias)
         self._turn = turn_interleaved if getattr(config, "rope_interleave", True) else turn_halves
         self._scale = softmax_scale(config, self._nope + self._rope)
@@ -58,20 +60,25 @@ class LatentAttention:
         compressed = rms_norm(compressed, self._gain, LATENT_EPS)
         rows = {"latent": torch.cat([compressed, self._turn(shared[:, None], *rotation)[:, 0]], dim=-1)}
         if self.is_absorbed:
-            absorbed = torch.einsum("nhd,hdr->nhr", plain, self._w_uk)
+            absorbed = self._by_head(plain, self._w_uk)
             mixed = attend(
                 self._layer, torch.cat([absorbed, turned], -1), rows, scale=self._scale, value_lanes=self._rank
             )
-            found = torch.einsum("nhr,hvr->nhv", mixed, self._w_uv)
+            found = self._by_head(mixed, self._w_uv)
         else:
             found = attend(self._layer, torch.cat([plain, turned], -1), rows, scale=self._scale, expand=self._expanded)
         return self._output(found.flatten(1))
+
+    def _by_head(self, rows: Tensor, matrices: Tensor) -> Tensor:
+        """[n, heads, a] by each head's own [a, b]; see `linear` for the rows that are filled up."""
+        wide = filled(rows, self._output.row_multiple).transpose(0, 1).contiguous()
+        return torch.bmm(wide, matrices).transpose(0, 1)[: rows.shape[0]]
 
     def _expanded(self, latent: Tensor) -> tuple[Tensor, Tensor]:
         compressed, turned = latent.split([self._rank, self._rope], dim=-1)
         key = torch.einsum("mr,hdr->mhd", compressed, self._w_uk)
         shared = turned[:, None].expand(-1, key.shape[1], -1)
-        return torch.cat([key, shared], -1), torch.einsum("mr,hvr->mhv", compressed, self._w_uv)
+        return torch.cat([key, shared], -1), torch.einsum("mr,hrv->mhv", compressed, self._w_uv)
 
 
 class _LowRankQuery:

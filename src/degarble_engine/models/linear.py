@@ -37,10 +37,14 @@ class Linear(ABC):
 
     def __call__(self, rows: Tensor) -> Tensor:
         """[n, in] -> [n, out]; zero rows fill the batch up where results must not depend on it."""
-        count = rows.shape[0]
-        missing = -count % self.row_multiple
-        found = self.product(F.pad(rows, (0, 0, 0, missing)) if missing else rows)[:count]
+        found = self.product(filled(rows, self.row_multiple))[: rows.shape[0]]
         return found if self.bias is None else found + self.bias
+
+
+def filled(rows: Tensor, multiple: int) -> Tensor:
+    """[n, …] with rows of zeros behind, up to a multiple."""
+    missing = -rows.shape[0] % multiple
+    return torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])]) if missing else rows
 
 
 class DenseLinear(Linear):

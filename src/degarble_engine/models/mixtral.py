@@ -19,7 +19,7 @@ class Mixtral(Llama):
     def feed_forward(self, store: WeightStore, layer: int) -> FeedForward:
         """See CausalLM."""
         name, count = f"model.layers.{layer}.mlp", int(self.config.num_local_experts)
-        gate = store.table(f"{name}.gate.weight", (count, self.hidden_size))
+        gate = store.router(f"{name}.gate.weight", (count, self.hidden_size))
         experts = store.experts(f"{name}.experts", count, self.hidden_size, int(self.config.intermediate_size))
         router = SoftmaxRouter(gate, int(self.config.num_experts_per_tok), is_normalised=True, keeps_fp32=True)
         return SparseMlp(router, [GatedMlp(*pair) for pair in experts])

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from degarble_engine.models.gated_mlp import GatedMlp
+from degarble_engine.models.linear import Linear
 
 Routing = tuple[Tensor, Tensor]
 """Weights and expert numbers, both [num_tokens, experts per token]."""
@@ -35,14 +35,14 @@ class SparseMlp:
 class SoftmaxRouter:
     """Qwen-MoE and Mixtral: the largest probabilities, perhaps scaled to a sum of 1."""
 
-    def __init__(self, gate: Tensor, top_k: int, *, is_normalised: bool, keeps_fp32: bool = False) -> None:
-        """`gate` [experts, hidden]; `keeps_fp32`: weights are not rounded to the dtype of the hidden state."""
+    def __init__(self, gate: Linear, top_k: int, *, is_normalised: bool, keeps_fp32: bool = False) -> None:
+        """`keeps_fp32`: weights are not rounded to the dtype of the hidden state."""
         self._gate, self._top_k = gate, top_k
         self._is_normalised, self._keeps_fp32 = is_normalised, keeps_fp32
 
     def __call__(self, hidden: Tensor) -> Routing:
         """See Router."""
-        probabilities = F.linear(hidden, self._gate).float().softmax(-1)
+        probabilities = self._gate(hidden).float().softmax(-1)
         weights, chosen = probabilities.topk(self._top_k, dim=-1)
         if self._is_normalised:
             weights = weights / weights.sum(-1, keepdim=True)

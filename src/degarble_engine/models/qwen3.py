@@ -37,7 +37,7 @@ class Qwen3Moe(Qwen3):
         if layer in config.mlp_only_layers or not config.num_experts or (layer + 1) % config.decoder_sparse_step:
             return super().feed_forward(store, layer)
         name, count = f"model.layers.{layer}.mlp", int(config.num_experts)
-        gate = store.table(f"{name}.gate.weight", (count, self.hidden_size))
+        gate = store.router(f"{name}.gate.weight", (count, self.hidden_size))
         experts = store.experts(f"{name}.experts", count, self.hidden_size, int(config.moe_intermediate_size))
         router = SoftmaxRouter(gate, int(config.num_experts_per_tok), is_normalised=bool(config.norm_topk_prob))
         return SparseMlp(router, [GatedMlp(*pair) for pair in experts])

@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from degarble.errors import TargetError
+from degarble_engine.models.elementwise import in_whole_vectors
 
 SUPPORTED = frozenset({"default", "linear", "yarn", "llama3"})
 
@@ -42,7 +43,8 @@ class Rotary:
     def tables(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """cos and sin [num_tokens, 1, head_dim / 2] for the positions of a step."""
         angles = positions[:, None].float() * self._frequencies.to(positions.device)
-        return (angles.cos() * self._factor).to(dtype)[:, None], (angles.sin() * self._factor).to(dtype)[:, None]
+        cos, sin = in_whole_vectors(torch.cos, angles), in_whole_vectors(torch.sin, angles)
+        return (cos * self._factor).to(dtype)[:, None], (sin * self._factor).to(dtype)[:, None]
 
 
 def turn_halves(lanes: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

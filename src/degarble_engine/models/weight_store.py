@@ -90,8 +90,12 @@ class WeightStore:
             found.append((pair[0], pair[1]))
         return found
 
+    def router(self, name: str, shape: Shape, dtype: torch.dtype | None = None) -> Linear:
+        """A gate, which no format packs."""
+        return self.tied(self.table(name, shape, dtype))
+
     def tied(self, table: Tensor) -> Linear:
-        """A head that is the embedding; it takes no memory of its own."""
+        """A product with a table that is there already: a head that is the embedding."""
         linear = DenseLinear(table)
         linear.row_multiple = self._row_multiple
         return linear
