@@ -19,6 +19,7 @@ SAFE_ALONE = frozenset({
     "group-size-halved", "group-size-halved-with-repeats", "group-size-misdeclared", "group-size-of-a-row",
     "head-not-skipped", "header-malformed-index", "heads-contradict", "idle-ids-in-decoder", "ignore-merges-lost",
     "indentation-stripped", "index-names-absent-tensor-elsewhere", "key-lost-against-reference",
+    "kv-scale-misplaced", "kv-scales-misplaced-everywhere", "kv-scales-of-a-layer-outside-attention",
     "listed-ids-shifted", "look-alike-text", "merges-differ-from-reference", "method-label-swapped",
     "module-of-another-layer", "module-scaled", "norm-alone-scaled", "normalizer-differs-from-reference",
     "one-module-regrouped", "order-denied", "pretokenizer-differs-from-reference", "punctuation-joined",
