@@ -38,7 +38,8 @@ SAFE_ALONE = frozenset({
 
 JUDGED_ALONE = frozenset({
     "added-token-unknown", "additional-token-unknown", "block-halves-interleaved", "class-of-qwen",
-    "class-overrides-pipeline", "config-key-ill-typed", "foreign-special-tokens", "foreign-tokenizer-config",
+    "class-overrides-pipeline", "config-key-ill-typed",
+    "experts-stacked-with-nothing-lost", "foreign-special-tokens", "foreign-tokenizer-config",
     "fused-group-partly-skipped", "g-idx-uninformative", "gate-and-up-exchanged",
     "gate-and-up-exchanged-everywhere", "gate-and-up-interleaved", "group-out-of-range", "groups-uneven",
     "head-untied-without-head", "header-malformed-trailing", "layer-declared-away", "lm-head-missing",
