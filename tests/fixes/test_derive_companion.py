@@ -58,7 +58,7 @@ def test_other_losses_are_still_errors(healthy: Path, name: str) -> None:
 def test_repaired_replayed_and_left_alone(healthy: Path, tmp_path: Path) -> None:
     """The same values as the healthy copy, the same bytes again, and nothing to do then."""
     damaged = sick(healthy, tmp_path)
-    done = fix(damaged, tmp_path / "fixed", fail_on="warning")
+    done = fix(damaged, tmp_path / "fixed", settings=HEADER, fail_on="warning")
     assert [(step.repair, step.is_safe) for step in done.plan.steps] == [("derive-companion", True)]
     assert done.exit_code("warning") == 0
     fixed, original = open_target(tmp_path / "fixed"), open_target(healthy)
@@ -67,10 +67,10 @@ def test_repaired_replayed_and_left_alone(healthy: Path, tmp_path: Path) -> None
     for name, module in mine.items():
         if module.form.is_quantized:
             assert np.array_equal(module.scales(), theirs[name].scales())
-    fix(damaged, tmp_path / "again", replay=tmp_path / "fixed" / "degarble-fix.json")
+    fix(damaged, tmp_path / "again", replay=tmp_path / "fixed" / "degarble-fix.json", settings=HEADER)
     shard = "model.safetensors"
     assert (tmp_path / "again" / shard).read_bytes() == (tmp_path / "fixed" / shard).read_bytes()
-    assert not fix(tmp_path / "fixed", fail_on="warning").plan.steps
+    assert not fix(tmp_path / "fixed", settings=HEADER, fail_on="warning").plan.steps
 
 
 def test_the_type_of_its_peers_gives_the_same_bits(healthy: Path) -> None:

@@ -32,9 +32,7 @@ def derive_companion(job: Job) -> None:
                 array = module.derive_part(role, _dtype(job.modules, module, role))
             except ValueError as reason:
                 raise CannotRepair(str(reason)) from None
-            job.add_tensor(
-                module.any_part.file, f"{module.name}.{module.suffix_of(role)}", array, f"from {_sources(module, role)}"
-            )
+            job.add_tensor(module.any_part.file, module.name_of(role), array, f"from {_sources(module, role)}")
 
 
 def _sources(module: StoredModule, role: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from degarble.checkpoint.index import MODEL_INDEX
 from degarble.evidence.weights import Shard
 from degarble.finding import Location
@@ -21,6 +23,9 @@ WITH_CONFIG = frozenset({"QNT103", "QNT108", "QNT110", "QNT120", "WGT208"})
 
 LAYER_RULES = frozenset({"WGT227"})
 """Rules about modules of a layer that belong together: the named one may be the one that is right."""
+
+WHOLE_FILE = "fetch-file"
+"""The fix of findings about a file of which a part cannot be had alone."""
 
 KV_RULES = frozenset({"QNT117"})
 """Rules about all scales of the KV cache together."""
@@ -118,9 +123,20 @@ def needs_origin(job: Job) -> CannotRepair:
     """The exception of a repair that has no reference: the rule's own advice, and what to fetch."""
     rule = rules().get(job.finding.rule)
     text = " ".join(rule.section("repair").split()) if rule is not None else "it has to be restored from its origin"
-    tensors = [place.tensor for place in job.places if place.tensor and not is_key(place)]
+    if job.finding.fix is not None and job.finding.fix.id == WHOLE_FILE:
+        return job.cannot(text, files=[place.file for place in job.places if place.file])
+    tensors = [*_lost_companions(job)] or [place.tensor for place in job.places if place.tensor and not is_key(place)]
     files = [place.file for place in job.places if place.file and not (place.tensor or place.key or is_key(place))]
     return job.cannot(text, tensors, files)
+
+
+def _lost_companions(job: Job) -> Iterator[str]:
+    """A finding about a missing companion points at the payload, which is there."""
+    roles = job.finding.measured.get("missing_companions")
+    if isinstance(roles, list):
+        for module in job.modules_at_places():
+            lost = [role for role in roles if isinstance(role, str) and module.part(role) is None]
+            yield from map(module.name_of, lost)
 
 
 def is_key(place: Location) -> bool:

@@ -178,6 +178,12 @@ class StoredModule(msgspec.Struct, frozen=True, kw_only=True, gc=False, eq=False
         """The suffix a missing or present role has in this format, for messages only."""
         return self.form.roles.get(role) or self.format.suffix_of(role)
 
+    def name_of(self, role: str) -> str:
+        """The full name of the tensor that a role has, or would have, beside the payload."""
+        if self.payload is None:
+            return f"{self.name}.{self.suffix_of(role)}"
+        return self.payload.name.removesuffix(self.suffix_of(PAYLOAD)) + self.suffix_of(role)
+
     def array(self, role: str) -> Array:
         """The stored array of a role, untouched. Raises KeyError if the module lacks it."""
         return self.reader.read(self.parts[self.form.roles[role]])

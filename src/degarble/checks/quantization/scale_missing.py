@@ -46,9 +46,8 @@ def scale_missing(modules: Modules, input_scales: InputScales) -> Iterator[Findi
 
     ## How to repair it
     Copy the tensor from the checkpoint this one was converted from, or quantise this module again from the original
-    weights. A scale cannot be computed from codes, so no repair is safe unattended; with one exception. ModelSlim's
-    static W8A8 stores `deq_scale`, the product of both scales, and `weight_scale` follows as `deq_scale / input_scale`:
-    a warning, since only fused kernels read it, and a safe repair.
+    weights. A scale cannot be computed from codes. Only in ModelSlim's static W8A8 it follows from the two scales that
+    are stored, as `deq_scale / input_scale`: then the finding is a warning, and the repair safe.
 
     ## References
     deepseek-ai/DeepSeek-V3#2, unslothai/unsloth#6978, huggingface/transformers#47990, kekzl/imp#1450,
@@ -69,7 +68,7 @@ def scale_missing(modules: Modules, input_scales: InputScales) -> Iterator[Findi
 def _finding(members: list[StoredModule], roles: tuple[str, ...]) -> Finding:
     """One for a class of equals: 46,000 messages would say the same."""
     module = members[0]
-    names = [companion_name(module, role) for role in roles]
+    names = [module.name_of(role) for role in roles]
     derivable = set(roles) <= set(module.derivable())
     follows = "; it follows from what is stored, but fused kernels read it all the same" if derivable else ""
     label = module.form.scheme.label if module.form.scheme is not None else module.form.format
@@ -84,14 +83,6 @@ def _finding(members: list[StoredModule], roles: tuple[str, ...]) -> Finding:
         fold=f"{module.form.format} {' '.join(roles)}",
         fix=Fix(id="derive-companion", safe=True) if derivable else Fix(id="restore-companion", safe=False),
     )
-
-
-def companion_name(module: StoredModule, role: str) -> str:
-    """The full name a companion has, or would have, beside the module's payload."""
-    payload = module.payload
-    if payload is None:
-        return f"{module.name}.{module.suffix_of(role)}"
-    return payload.name.removesuffix(module.suffix_of("payload")) + module.suffix_of(role)
 
 
 def _joined(names: list[str]) -> str:
