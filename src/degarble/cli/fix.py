@@ -121,7 +121,8 @@ def _undo(repaired: str, out: str | None, target: str | None, *, as_json: bool) 
     if as_json:
         _write_json({"schema_version": 1, "status": "undone", "out": out, "changed": list(changed)})
     else:
-        sys.stdout.write(f"wrote {out}: {len(changed)} files are again what they were before the repair\n")
+        again = "1 file is again what it was" if len(changed) == 1 else f"{len(changed)} files are again what they were"
+        sys.stdout.write(f"wrote {out}: {again} before the repair\n")
     return 0
 
 

@@ -33,9 +33,9 @@ def _lines(outcome: Outcome) -> Iterator[str]:
     left = len(plan.after.causes)
     yield ""
     if outcome.out is not None:
-        yield f"wrote {outcome.out}: {len(outcome.changed)} files changed" + (
-            ", all others are links" if plan.steps else ""
-        )
+        number = len(outcome.changed)
+        changed = f"{number} file{'' if number == 1 else 's'} changed"
+        yield f"wrote {outcome.out}: {changed}" + (", all others are links" if plan.steps else "")
         if plan.steps:
             yield f"to take it back: degarble fix --undo {outcome.out} --out DIR"
     else:
