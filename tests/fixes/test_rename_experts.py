@@ -128,7 +128,14 @@ def test_names_that_say_nothing_leave_two_answers() -> None:
         },
     )
     found = plan(sick)
-    assert not found.steps and any("2 assignments fit shapes, 2 also names" in one.reason for one in found.refused)
+    assert not found.steps and any("2 ways to assign the stacks fit" in one.reason for one in found.refused)
+
+
+def test_a_name_that_contradicts_the_shape_is_refused() -> None:
+    """The only stack that has the shape of gate and up says that it is down."""
+    sick = stacked(healthy(fused=True), lambda a: {"experts.w2": a[FUSED[0]], "experts.w13": a[FUSED[1]]})
+    found = plan(sick)
+    assert not found.steps and any("names contradict" in one.reason for one in found.refused)
 
 
 def test_a_joint_stack_is_cut_where_other_layers_have_single_experts() -> None:

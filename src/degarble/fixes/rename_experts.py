@@ -107,7 +107,8 @@ class _Layer:
             raise CannotRepair(f"layer {self._layer}: the stacks do not fill every expert's parameters exactly once")
         named = [seating for seating in seatings if seating.fits_names]
         if len(named) != 1:
-            raise CannotRepair(f"layer {self._layer}: {len(seatings)} assignments fit shapes, {len(named)} also names")
+            what = f"{len(named)} ways to assign the stacks fit" if named else "names contradict what shapes allow"
+            raise CannotRepair(f"layer {self._layer}: {what}")
         if len(seatings) > 1:
             self._job.judge("shapes do not tell which stack is which, and their names are believed")
         for stack in named[0].stacks:
