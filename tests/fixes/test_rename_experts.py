@@ -13,7 +13,9 @@ from degarble.evidence import Evidence, Settings
 from degarble.fixes.expert_seats import meaning
 from degarble.registry import Level
 from degarble.repairing.plan import Plan, Planner
+from degarble.target import open_target
 from tests.checks.config.checkpoints import config_of, shapes_of, source
+from tests.conftest import unpacked_golden
 
 SHARD = "model.safetensors"
 CONFIG = config_of("qwen3_moe", moe_intermediate_size=20, mlp_only_layers=[])
@@ -167,6 +169,22 @@ def test_another_number_of_experts_is_refused() -> None:
     sick = stacked(healthy(fused=True), lambda a: {"experts.gate_up": a[FUSED[0]][:3], "experts.down": a[FUSED[1]][:3]})
     found = plan(sick)
     assert not found.steps and any("no stacks of 4 experts" in one.reason for one in found.refused)
+
+
+def test_single_experts_get_the_names_of_their_family() -> None:
+    """A tool wrote Mixtral's experts as gate, up and down, where its loaders want w1, w3 and w2."""
+    source = open_target(unpacked_golden() / "moe-mixtral-llmc-w4a16-g64")
+    found = Planner(source, HEADER, unsafe=True).plan()
+    assert [(step.repair, step.is_safe) for step in found.steps] == [("rename-tensor", False)]
+    assert not found.after.causes
+    names = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
+    before, after = (Evidence(one, HEADER).get("modules") for one in (source, found.workspace.source()))
+    for name, module in before.items():
+        head, _, leaf = name.rpartition(".")
+        renamed = f"{head}.{names[leaf]}" if module.expert is not None else name
+        assert all(
+            module.array(role).tobytes() == after[renamed].array(role).tobytes() for role in module.form.roles
+        ), name
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,8 @@ def needs_origin(job: Job) -> CannotRepair:
         return job.cannot(text, files=[place.file for place in job.places if place.file])
     tensors = [*_lost_companions(job)] or [place.tensor for place in job.places if place.tensor and not is_key(place)]
     files = [place.file for place in job.places if place.file and not (place.tensor or place.key or is_key(place))]
+    if not tensors and not files:
+        files = [f"{place.file} (for {place.key})" for place in job.places if place.file and place.key]
     return job.cannot(text, tensors, files)
 
 
