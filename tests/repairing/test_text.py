@@ -40,6 +40,19 @@ def test_a_lost_scale_is_named_and_not_the_codes_beside_it(shown: Callable[..., 
     assert "next: a healthy copy" in text and "no step is possible" in text
 
 
+def test_lost_codes_are_named_and_not_the_scales_beside_them(shown: Callable[..., str]) -> None:
+    text = shown("gptqmodel-gptq-sym-g128", lambda work: work.drop(f"{DOWN}.qweight"))
+    assert f"fetch tensor {DOWN}.qweight of" in text and f"fetch tensor {DOWN}.scales" not in text
+
+
+def test_a_lost_key_is_fetched_with_its_file(shown: Callable[..., str]) -> None:
+    def lose(work: Workspace) -> None:
+        (work.json("config.json").get("rope_parameters") or work.json("config.json")).pop("rope_theta")
+
+    text = shown("base-bf16", lose)
+    assert "fetch config.json (for rope_parameters.rope_theta) of" in text
+
+
 def test_a_cut_file_is_fetched_whole(shown: Callable[..., str]) -> None:
     text = shown("base-bf16", lambda work: work.truncate(SHARD, work.base.files()[SHARD] - 100))
     assert f"fetch {SHARD} of" in text and "fetch tensor" not in text
