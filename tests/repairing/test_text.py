@@ -24,7 +24,7 @@ DOWN = "model.layers.0.mlp.down_proj"
 def shown(tmp_path: Path) -> Callable[..., str]:
     """The text of a plan for a golden checkpoint with a change."""
 
-    def show(golden: str, change: Callable[[Workspace], None], **options: bool) -> str:
+    def show(golden: str, change: Callable[[Workspace], None], **options: object) -> str:
         workspace = Workspace(open_target(unpacked_golden() / golden))
         change(workspace)
         workspace.save(tmp_path / "sick")
@@ -38,6 +38,13 @@ def test_a_lost_scale_is_named_and_not_the_codes_beside_it(shown: Callable[..., 
     assert f"{DOWN}.scales" in text.partition("not repaired")[0]
     assert f"fetch tensor {DOWN}.scales of" in text and f"fetch tensor {DOWN}.qweight" not in text
     assert "next: a healthy copy" in text and "no step is possible" in text
+
+
+def test_a_reference_of_another_export_is_told_from_the_right_one(shown: Callable[..., str]) -> None:
+    other = unpacked_golden() / "gptqmodel-awq-gemm-g128"
+    text = shown("gptqmodel-gptq-sym-g128", lambda work: work.drop(f"{DOWN}.scales"), reference=other)
+    assert "the reference is not the same export" in text
+    assert f"fetch tensor {DOWN}.scales of" in text and "next: a healthy copy of the same export" in text
 
 
 def test_lost_codes_are_named_and_not_the_scales_beside_them(shown: Callable[..., str]) -> None:

@@ -78,18 +78,26 @@ def restore_from_reference(job: Job) -> None:
     """
     if job.reference is None:
         raise needs_origin(job)
+    try:
+        _restore(job, job.reference)
+    except CannotRepair as refusal:
+        raise CannotRepair(refusal.reason, refusal.fetch or needs_origin(job).fetch) from None
+
+
+def _restore(job: Job, reference: Reference) -> None:
+    """Keys, files and tensors of the finding. Raises CannotRepair."""
     places = list(dict.fromkeys(job.places))
     if job.finding.rule.startswith(TEXT_RULES) and job.evidence.find("gguf") is None:
-        _restore_text(job, job.reference, places)
+        _restore_text(job, reference, places)
         return
     keys = [place for place in places if is_key(place)]
-    restore_keys(job, job.reference, keys)
+    restore_keys(job, reference, keys)
     if not job.edits:
-        _restore_bytes(job, job.reference, [place for place in places if not is_key(place)])
+        _restore_bytes(job, reference, [place for place in places if not is_key(place)])
     if not job.edits or job.finding.rule in WITH_CONFIG:
-        _restore_tensors_of(job, job.reference, keys)
+        _restore_tensors_of(job, reference, keys)
     if job.finding.rule in WITH_CONFIG and (declaration := job.evidence.find("declaration")) is not None:
-        restore_keys(job, job.reference, [Location(file=declaration.file, key=declaration.key)])
+        restore_keys(job, reference, [Location(file=declaration.file, key=declaration.key)])
     if not job.edits:
         raise CannotRepair("the reference has the same there")
 
