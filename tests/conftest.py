@@ -5,12 +5,24 @@ from __future__ import annotations
 import hashlib
 import tarfile
 import tempfile
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 ARCHIVE = Path(__file__).parent / "golden.tar.xz"
+
+NOT_HERE = "not on this machine: "
+"""Begins the reason of a skip for want of a tool; such skips are named at the end of every run."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say by name what could not be run, so that nobody takes it for passed."""
+    reasons = Counter(str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", ()))
+    for reason, number in reasons.items():
+        if NOT_HERE in reason:
+            terminalreporter.write_line(f"NOT RUN ({number} tests): {reason.removeprefix('Skipped: ')}", yellow=True)
 
 
 @pytest.fixture(scope="session")

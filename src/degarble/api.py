@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from degarble.checkpoint.interface import Source
-from degarble.diagnosis import diagnose
 from degarble.errors import DegarbleError, TargetError, UsageError
 from degarble.evidence import Evidence, Settings
 from degarble.executor import Progress
 from degarble.policy.policy import NO_POLICY, Policy
 from degarble.registry import Level, rules_on
 from degarble.report.interface import Report, Target
+from degarble.report.judged import judged_report
 from degarble.report.profile import profile_of
-from degarble.runner import Outcome, run, select
+from degarble.runner import run, select
 from degarble.target import open_target
 
 
@@ -134,21 +134,13 @@ def check_evidence(
     except DegarbleError as error:
         return Report(target=Target(path=source.path, kind=source.kind), failure=str(error))
     evidence.find("refused_files")
-    every = [finding for result in results for finding in result.findings]
-    findings = [finding for finding in every if finding.accepted is None]
-    accepted = tuple(finding for finding in every if finding.accepted is not None)
-    diagnosis = diagnose(findings, {rule.id: rule.symptom_of for rule in table.values()})
-    ran = any(result.outcome in (Outcome.OK, Outcome.FINDINGS) for result in results)
-    return Report(
-        target=Target(path=source.path, kind=source.kind, formats=stored_formats(evidence)),
-        findings=diagnosis.findings,
-        causes=diagnosis.causes,
-        results=tuple(results),
-        accepted=accepted,
-        waivers=policy.waiver_states(accepted),
-        unjudged=dict(evidence.coverage.unjudged),
+    return judged_report(
+        Target(path=source.path, kind=source.kind, formats=stored_formats(evidence)),
+        results,
+        table,
+        unjudged=evidence.coverage.unjudged,
+        policy=policy,
         profile=profile_of(evidence) if profile else None,
-        failure=None if ran or any(r.outcome is Outcome.CRASHED for r in results) else "nothing could be checked",
     )
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from degarble.checkpoint.folder import LocalFile
 from degarble.checkpoint.interface import Source
-from degarble.diagnosis import diagnose
 from degarble.errors import DegarbleError, TargetError
 from degarble.evidence import Evidence, Settings
 from degarble.evidence.cache_declaration import KV_DECLARATION
@@ -20,6 +19,7 @@ from degarble.kvcache.finding_of import finding_of
 from degarble.kvcache.stress import StressResult
 from degarble.registry import Rule, rules, rules_on
 from degarble.report.interface import Report, Target
+from degarble.report.judged import judged_report
 from degarble.runner import Outcome, RuleResult, run
 
 LAYOUT_RULES = ("KVC601", "KVC612", "KVC614", "KVC619", "KVC624", "KVC629", "KVC631")
@@ -59,7 +59,7 @@ def lint_source(source: Source) -> Report:
         results = [*_judge_layouts(declaration, evidence), *run(evidence, declaration_rules())]
     except DegarbleError as error:
         return Report(target=target, failure=str(error))
-    return _report(target, results, dict(evidence.coverage.unjudged))
+    return _report(target, results, evidence.coverage.unjudged)
 
 
 def declaration_rules() -> list[Rule]:
@@ -110,18 +110,8 @@ def _result(rule: str, findings: Sequence[Finding], reason: str | None) -> RuleR
     return RuleResult(rule=rule, outcome=Outcome.OK if reason is None else Outcome.SKIPPED, reason=reason)
 
 
-def _report(target: Target, results: Sequence[RuleResult], unjudged: dict[str, str]) -> Report:
-    findings = [finding for result in results for finding in result.findings]
-    diagnosis = diagnose(findings, {rule.id: rule.symptom_of for rule in rules().values()})
-    ran = any(result.outcome in (Outcome.OK, Outcome.FINDINGS, Outcome.CRASHED) for result in results)
-    return Report(
-        target=target,
-        findings=diagnosis.findings,
-        causes=diagnosis.causes,
-        results=tuple(sorted(results, key=lambda result: result.rule)),
-        unjudged=unjudged,
-        failure=None if ran else "nothing could be checked",
-    )
+def _report(target: Target, results: Sequence[RuleResult], unjudged: Mapping[str, str]) -> Report:
+    return judged_report(target, sorted(results, key=lambda result: result.rule), rules(), unjudged=unjudged)
 
 
 def stress_report(allocator: str, result: StressResult) -> Report:

@@ -20,12 +20,13 @@ import pytest
 
 from degarble.report.html import render
 from degarble.report.interface import Report
+from tests.conftest import NOT_HERE
 from tests.report.samples import HOSTILE, explained, hostile, layered, many, report_of
 
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
 )
-AXE = Path(".work/node_modules/axe-core/axe.min.js")
+AXE = Path(__file__).parents[2] / ".work" / "node_modules" / "axe-core" / "axe.min.js"
 OFFLINE = (
     "--headless",
     "--no-sandbox",
@@ -57,7 +58,9 @@ axe.run(document, {resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', '
   .then(found => { document.title = JSON.stringify(found.violations.map(v => [v.id, v.nodes.map(n => n.target)])); });
 """
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason=f"{NOT_HERE}Chromium (apt-get install chromium), so the HTML page was seen by no browser"
+)
 
 
 def browse(page: Path, *options: str) -> str:
@@ -135,9 +138,35 @@ def test_the_policy_lets_the_style_sheet_through(tmp_path: Path) -> None:
     assert shot.read_bytes() != (tmp_path / "plain.png").read_bytes()
 
 
-@pytest.mark.skipif(not AXE.exists(), reason="no axe-core in .work: npm install --prefix .work axe-core")
+needs_axe = pytest.mark.skipif(
+    not AXE.exists(),
+    reason=f"{NOT_HERE}axe-core (npm install --prefix .work axe-core), so accessibility was not checked",
+)
+
+
+def violations(page: Path, *options: str) -> list[str]:
+    """Rules that axe-core finds broken, with the elements."""
+    return [str(found) for found in json.loads(title(browse(page, *options)))]
+
+
+@needs_axe
 @pytest.mark.parametrize(("name", "scheme"), [*((name, 1) for name in PAGES), ("value finding", 0)])
 def test_an_accessibility_checker_finds_nothing(name: str, scheme: int, tmp_path: Path) -> None:
-    script = AXE.read_text(encoding="utf-8").replace("</script", "<\\/script") + SCAN
-    page = scripted(PAGES[name], tmp_path / "page.html", script)
-    assert json.loads(title(browse(page, f"--blink-settings=preferredColorScheme={scheme}"))) == []
+    page = scripted(PAGES[name], tmp_path / "page.html", axe_script())
+    assert violations(page, f"--blink-settings=preferredColorScheme={scheme}") == []
+
+
+@needs_axe
+def test_the_checker_would_find_something(tmp_path: Path) -> None:
+    """A picture without words and text too pale to read are named, so that silence above means something."""
+    spoil = (
+        "document.querySelector('main').innerHTML += '<img src=\"\"><p style=\"color:#ccc;background:#fff\">pale</p>';"
+    )
+    page = scripted(PAGES["value finding"], tmp_path / "page.html", spoil + axe_script())
+    found = " ".join(violations(page, "--blink-settings=preferredColorScheme=1"))
+    assert "image-alt" in found and "color-contrast" in found
+
+
+def axe_script() -> str:
+    """The checker, and the call that puts its findings into the title."""
+    return AXE.read_text(encoding="utf-8").replace("</script", "<\\/script") + SCAN

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from degarble.cli.output import complete_fail_on, complete_format, complete_rule
+from degarble.cli.flags import NO_FLAGS, ConfigurationFlags, with_configuration
+from degarble.cli.output import complete_format
 
 
 def register(app: typer.Typer) -> None:
@@ -18,30 +18,13 @@ def register(app: typer.Typer) -> None:
     app.command("check")(check)
 
 
+@with_configuration()
 def check(
     target: Annotated[str, typer.Argument(help="Folder, .safetensors or .gguf file, or hf:org/name\\[@revision].")],
     reference: Annotated[
         str | None, typer.Option("--reference", help="A healthy copy to compare with.", metavar="DIR")
     ] = None,
-    level: Annotated[
-        str | None,
-        typer.Option(
-            help="header: headers and small files; content: values too (default, but header for hf:).",
-            show_default=False,
-        ),
-    ] = None,
-    engine: Annotated[
-        str | None, typer.Option(help="Judge for one engine: vllm, sglang, transformers … \\[@VERSION].")
-    ] = None,
-    tp: Annotated[int | None, typer.Option("--tp", help="Tensor-parallel degree.")] = None,
-    ep: Annotated[int | None, typer.Option("--ep", help="Expert-parallel degree.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="The dtype it is served in.")] = None,
-    select: Annotated[
-        list[str] | None,
-        typer.Option(help="Only these rules (id or prefix, comma or repeated).", autocompletion=complete_rule),
-    ] = None,
-    ignore: Annotated[list[str] | None, typer.Option(help="Not these rules.", autocompletion=complete_rule)] = None,
-    known_issues: Annotated[str | None, typer.Option(help="A newer known-issues file.", metavar="FILE")] = None,
+    flags: ConfigurationFlags = NO_FLAGS,
     sample: Annotated[bool, typer.Option("--sample", help="A quick look at part of the values; says partial.")] = False,
     exhaustive: Annotated[
         bool,
@@ -52,12 +35,6 @@ def check(
     ] = False,
     cache: Annotated[str | None, typer.Option(help="Keep value profiles there between runs.", metavar="DIR")] = None,
     profile: Annotated[bool, typer.Option("--profile", help="Put the value statistics into the JSON report.")] = False,
-    fail_on: Annotated[
-        str | None,
-        typer.Option(
-            help="error (default), warning, info or partial: what makes the status 1.", autocompletion=complete_fail_on
-        ),
-    ] = None,
     format: Annotated[
         str | None,
         typer.Option(
@@ -75,40 +52,21 @@ def check(
             metavar="FILE",
         ),
     ] = None,
-    waivers: Annotated[str | None, typer.Option(help="Waivers with reasons.", metavar="FILE")] = None,
-    baseline: Annotated[str | None, typer.Option(help="Findings that are known.", metavar="FILE")] = None,
     write_baseline: Annotated[
         Path | None, typer.Option(help="Write what is found as a baseline, and end with 0.", metavar="FILE")
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="Read this degarble.toml and no other.", metavar="FILE")] = None,
-    isolated: Annotated[bool, typer.Option("--isolated", help="Read no configuration file.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only causes, one line each.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also notes, skips and their reasons.")] = False,
 ) -> int:
     """Find what is wrong with a checkpoint, from its headers, small files and values, without a GPU."""
     from degarble import api
-    from degarble.cli.output import destinations, require_fail_on, split_rules, write_failure_beside, write_report
+    from degarble.cli.output import destinations, require_fail_on, write_failure_beside, write_report
     from degarble.cli.progress import terminal_progress
     from degarble.policy.baseline import write_baseline as save_baseline
-    from degarble.policy.configuration import load_configuration
     from degarble.registry import rules
     from degarble.report.interface import Status
 
-    flags = {
-        "select": split_rules(select) or None,
-        "ignore": split_rules(ignore) or None,
-        "level": level,
-        "engine": engine,
-        "tp": tp,
-        "ep": ep,
-        "dtype": dtype,
-        "known-issues": known_issues,
-        "cache": cache,
-        "fail-on": fail_on,
-        "waivers": waivers,
-        "baseline": baseline,
-    }
-    settings = load_configuration(flags, os.environ, folder=Path.cwd(), file=config, is_isolated=isolated)
+    settings = flags.load(cache=cache)
     threshold = settings.get("fail-on")
     require_fail_on(threshold, settings.settings["fail-on"].origin)
     places = destinations(format or (None if output else settings.get("format")), output)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from degarble.cli.flags import NO_FLAGS, ConfigurationFlags, with_configuration
 from degarble.errors import UsageError
+
+if TYPE_CHECKING:
+    from degarble.evidence import Settings
+    from degarble.policy.configuration import Configuration
+    from degarble.repairing.fix import Outcome
 
 
 def register(app: typer.Typer) -> None:
@@ -17,6 +21,13 @@ def register(app: typer.Typer) -> None:
     app.command("fix")(fix)
 
 
+@with_configuration(
+    select="Repair what these rules find (id or prefix).",
+    ignore="Leave alone what these rules find.",
+    fail_on="error (default), warning or info: what may not be left.",
+    waivers="Waivers with reasons: left alone.",
+    baseline="Findings that are known: left alone.",
+)
 def fix(
     target: Annotated[
         str | None, typer.Argument(help="Folder, .safetensors or .gguf file, or hf:org/name. Never changed.")
@@ -35,18 +46,7 @@ def fix(
     undo: Annotated[
         str | None, typer.Option("--undo", help="Put together what a repaired copy was made from.", metavar="FIXED")
     ] = None,
-    level: Annotated[str | None, typer.Option(help="header or content, as in check.", show_default=False)] = None,
-    engine: Annotated[str | None, typer.Option(help="Judge for one engine, NAME[@VERSION].")] = None,
-    tp: Annotated[int | None, typer.Option("--tp", help="Tensor-parallel degree.")] = None,
-    ep: Annotated[int | None, typer.Option("--ep", help="Expert-parallel degree.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="The dtype it is served in.")] = None,
-    select: Annotated[list[str] | None, typer.Option(help="Repair what these rules find (id or prefix).")] = None,
-    ignore: Annotated[list[str] | None, typer.Option(help="Leave alone what these rules find.")] = None,
-    fail_on: Annotated[str | None, typer.Option(help="error (default), warning or info: what may not be left.")] = None,
-    waivers: Annotated[str | None, typer.Option(help="Waivers with reasons: left alone.", metavar="FILE")] = None,
-    baseline: Annotated[str | None, typer.Option(help="Findings that are known: left alone.", metavar="FILE")] = None,
-    config: Annotated[Path | None, typer.Option(help="Read this degarble.toml and no other.", metavar="FILE")] = None,
-    isolated: Annotated[bool, typer.Option("--isolated", help="Read no configuration file.")] = False,
+    flags: ConfigurationFlags = NO_FLAGS,
     format: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> int:
@@ -57,60 +57,58 @@ def fix(
         return _undo(undo, out, target, as_json=format == "json")
     if target is None or (out is None and not plan):
         raise UsageError("give a target and --out DIR, or --plan, or --undo FIXED --out DIR")
-    from dataclasses import replace
-
-    from degarble.api import path_is_hub, settings_from
-    from degarble.cli.output import split_rules
-    from degarble.cli.progress import terminal_progress
-    from degarble.policy.configuration import load_configuration
     from degarble.registry import rules
     from degarble.repairing.fix import fix as repair
 
-    flags = {
-        "select": split_rules(select) or None,
-        "ignore": split_rules(ignore) or None,
-        "level": level,
-        "engine": engine,
-        "tp": tp,
-        "ep": ep,
-        "dtype": dtype,
-        "fail-on": fail_on,
-        "waivers": waivers,
-        "baseline": baseline,
-    }
-    configured = load_configuration(flags, os.environ, folder=Path.cwd(), file=config, is_isolated=isolated)
-    threshold = configured.get("fail-on")
-    if threshold not in ("error", "warning", "info"):
-        raise UsageError(f"{configured.settings['fail-on'].origin} {threshold!r}: error, warning or info")
-    settings = settings_from(
-        configured.get("level") or ("header" if path_is_hub(target) else "content"),
-        configured.get("engine"),
-        configured.get("tp"),
-        configured.get("ep"),
-        configured.get("dtype"),
-        configured.get("known-issues"),
-    )
+    configured = flags.load()
+    threshold = _threshold(configured)
     outcome = repair(
         target,
         None if plan else out,
         reference=reference,
         unsafe=unsafe,
         replay=replay,
-        settings=replace(settings, progress=terminal_progress(quiet)),
+        settings=_settings(configured, target, quiet=quiet),
         select_rules=configured.get("select"),
         ignore_rules=(*configured.get("ignore"), *configured.switched_off),
         policy=configured.policy(rules),
         fail_on=threshold,
     )
-    if format == "json":
+    _write(outcome, threshold, as_json=format == "json")
+    return outcome.exit_code(threshold)
+
+
+def _threshold(configured: Configuration) -> str:
+    """What may not be left; `partial` is no severity."""
+    threshold = str(configured.get("fail-on"))
+    if threshold not in ("error", "warning", "info"):
+        raise UsageError(f"{configured.settings['fail-on'].origin} {threshold!r}: error, warning or info")
+    return threshold
+
+
+def _settings(configured: Configuration, target: str, *, quiet: bool) -> Settings:
+    """As `check` would have them."""
+    from dataclasses import replace
+
+    from degarble.api import path_is_hub, settings_from
+    from degarble.cli.progress import terminal_progress
+
+    settings = settings_from(
+        configured.get("level") or ("header" if path_is_hub(target) else "content"),
+        *map(configured.get, ("engine", "tp", "ep", "dtype", "known-issues")),
+    )
+    return replace(settings, progress=terminal_progress(quiet))
+
+
+def _write(outcome: Outcome, threshold: str, *, as_json: bool) -> None:
+    if as_json:
         from degarble.repairing.document import document
 
         _write_json(document(outcome, threshold))
-    else:
-        from degarble.repairing.text import render
+        return
+    from degarble.repairing.text import render
 
-        sys.stdout.write(render(outcome))
-    return outcome.exit_code(threshold)
+    sys.stdout.write(render(outcome))
 
 
 def _undo(repaired: str, out: str | None, target: str | None, *, as_json: bool) -> int:
@@ -123,7 +121,8 @@ def _undo(repaired: str, out: str | None, target: str | None, *, as_json: bool) 
     if as_json:
         _write_json({"schema_version": 1, "status": "undone", "out": out, "changed": list(changed)})
     else:
-        sys.stdout.write(f"wrote {out}: {len(changed)} files are again what they were before the repair\n")
+        again = "1 file is again what it was" if len(changed) == 1 else f"{len(changed)} files are again what they were"
+        sys.stdout.write(f"wrote {out}: {again} before the repair\n")
     return 0
 
 

@@ -19,6 +19,7 @@ SIDECARS = (
     ("quantize_config.json", "gptq"),
     ("quant_config.json", "awq"),
     ("quanto_qmap.json", "quanto"),
+    ("quant_model_description.json", "ascend"),
 )
 """Files that carry the config when config.json does not, and the method each belongs to unless it names one."""
 

@@ -19,6 +19,7 @@ JSON_FILES = (
     "quantization_config.json",
     "hf_quant_config.json",
     "quanto_qmap.json",
+    "quant_model_description.json",
     "params.json",
     "adapter_config.json",
     "preprocessor_config.json",

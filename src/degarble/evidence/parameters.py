@@ -98,6 +98,11 @@ def compare(modules: Modules, architecture: Architecture) -> Parameters:
     )
 
 
+def is_expert_stack(module: StoredModule) -> bool:
+    """Whether the name speaks of a layer's routed experts, and of no single one."""
+    return module.expert is None and "expert" in module.template and "shared_expert" not in module.template
+
+
 def module_template(parameter: str) -> str:
     """`….q_proj.weight` and `….q_proj.bias` belong to the module `….q_proj`; a bare parameter is its own module."""
     return parameter.removesuffix(".weight").removesuffix(".bias")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from degarble.checks.quantization.raw_codes_without_config import OWN_CONVENTIONS
 from degarble.evidence.declaration import SIDECARS, quantization_objects
 from degarble.faults.interface import NotApplicable, Patient, fault
 from degarble.finding import Location
@@ -32,7 +33,7 @@ def config_in_sidecar_only(patient: Patient) -> Location:
     if "config.json" not in configs or "hf_quant_config.json" in configs:
         raise NotApplicable("no config.json that declares it, or a sidecar that its readers know")
     method = patient.evidence.get("declaration").method
-    sidecar = next((file for file, owner in SIDECARS if owner == method and method != "modelopt"), None)
+    sidecar = next((file for file, owner in SIDECARS if owner == method and file not in OWN_CONVENTIONS), None)
     if sidecar is None or set(configs) - {"config.json", sidecar}:
         raise NotApplicable(f"{method} knows no file of its own, or another file speaks as well")
     raw = _remove(patient, configs["config.json"])

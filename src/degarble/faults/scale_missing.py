@@ -53,6 +53,21 @@ def input_scale_missing_from_one_module(patient: Patient) -> Location:
     return module.place()
 
 
+@fault("QNT101")
+def derivable_scale_left_out(patient: Patient) -> Location:
+    """Leave out a companion that follows from others, in every module, as an exporter for one kernel does."""
+    found = mapped_modules(patient, lambda m: bool(_derivable_roles(m)))
+    for module in found:
+        _drop(patient, module, _derivable_roles(module))
+    return patient.pick(found).place()
+
+
+def _derivable_roles(module: StoredModule) -> tuple[str, ...]:
+    """Stored companions that follow from other stored ones."""
+    stored = module.form.roles
+    return tuple(role for role, sources in module.format.derived.items() if {role, *sources} <= set(stored))
+
+
 def mapped_modules(patient: Patient, suitable: Callable[[StoredModule], bool]) -> list[StoredModule]:
     """Modules that loaders of this family map: what happens to the others is CFG110's effect."""
     architecture = patient.evidence.find("architecture")

@@ -57,6 +57,47 @@ def experts_stacked_under_unknown_name(patient: Patient) -> Location:
 
 
 @fault("CFG110")
+def experts_stacked_with_nothing_lost(patient: Patient) -> Location:
+    """Store the experts of every layer as two stacks whose names lack `weight_`, gate above up, as llm-compressor did."""
+    experts = patient.modules(lambda m: m.expert is not None and m.form.format == "compressed_pack")
+    parameters: Parameters | None = patient.evidence.find("parameters")
+    if parameters is None or parameters.unknown:
+        raise NotApplicable("unknown architecture, or names are wrong already")
+    places = [
+        _stacked(patient, [m for m in experts if m.layer == layer])
+        for layer in sorted({m.layer for m in experts if m.layer is not None})
+    ]
+    return patient.pick(places)
+
+
+def _stacked(patient: Patient, experts: list[StoredModule]) -> Location:
+    """Two stacks in place of one layer's experts."""
+    stem = experts[0].name.partition(".experts.")[0] + ".experts"
+    leaves = {
+        leaf: sorted((m for m in experts if m.template.endswith(f".{leaf}")), key=lambda m: m.expert or 0)
+        for leaf in ("gate_proj", "up_proj", "down_proj")
+    }
+    if not all(leaves.values()) or any(set(m.form.roles) != {"payload", "scale", "shape"} for m in experts):
+        raise NotApplicable("experts of other names or parts")
+    file = experts[0].any_part.file
+    pairs = list(zip(leaves["gate_proj"], leaves["up_proj"], strict=True))
+    for role, suffix in (("payload", "packed"), ("scale", "scale")):
+        fused = np.stack([np.concatenate([gate.array(role), up.array(role)]) for gate, up in pairs])
+        patient.workspace.add(file, f"{stem}.gate_up_proj_{suffix}", fused)
+        patient.workspace.add(
+            file, f"{stem}.down_proj_{suffix}", np.stack([m.array(role) for m in leaves["down_proj"]])
+        )
+    rows, columns = pairs[0][0].array("shape")
+    shapes = {"gate_up_proj": (len(pairs), 2 * rows, columns), "down_proj": (len(pairs), columns, rows)}
+    for leaf, shape in shapes.items():
+        patient.workspace.add(file, f"{stem}.{leaf}_shape", np.array(shape, np.int64))
+    for module in experts:
+        for info in module.parts.values():
+            patient.workspace.drop(info.name)
+    return Location(file=file, tensor=f"{stem}.gate_up_proj_packed", layer=experts[0].layer)
+
+
+@fault("CFG110")
 def tensor_nobody_reads(patient: Patient) -> Location:
     """Add a matrix that no parameter of the architecture is."""
     module = patient.pick(_known(patient, "norm"))

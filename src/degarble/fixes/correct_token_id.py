@@ -19,13 +19,17 @@ def correct_token_id(job: Job) -> None:
 
     ## Why there is one answer
     The tokenizer's own file decides: it is what encodes. Several texts for a role, or a file that two others outvote,
-    make it a judgement.
+    make it a judgement. A role whose id has no row gets the one id that all other files give it, by text or by number.
 
     ## What it cannot do
     Change the tokenizer itself, or rows of the embedding. An id without a row is the wrong id or the wrong embedding.
     """
     place = job.finding.location
     known: KnownTokens = job.need("known_tokens")
+    if job.finding.rule == "TOK403" and (outside := _roles_at(job)):
+        for claim in outside:
+            _set_id(job, claim.file, claim.key, _agreed(job, claim, known))
+        return
     if place.file is None or place.file == known.tokenizer.file or job.finding.rule != "TOK402":
         raise job.cannot("the tokenizer's own file would have to change", files=[place.file or "tokenizer.json"])
     if job.finding.fix is None or not job.finding.fix.safe:
@@ -55,7 +59,31 @@ def _correct_role(job: Job) -> None:
     place, right = job.finding.location, job.finding.bound.get("id")
     if not place.file or not place.key or not isinstance(right, int):
         raise CannotRepair("the finding names no id")
-    if place.file.endswith(".gguf"):
-        job.set_metadata(place.file, place.key, right, None, "as the tokenizer has it")
+    _set_id(job, place.file, place.key, right)
+
+
+def _set_id(job: Job, file: str, key: str, token_id: int) -> None:
+    if file.endswith(".gguf"):
+        job.set_metadata(file, key, token_id, None, "as the tokenizer has it")
     else:
-        job.set_key(place.file, place.key, right, "as the tokenizer has it")
+        job.set_key(file, key, token_id, "as the tokenizer has it")
+
+
+def _roles_at(job: Job) -> list[TokenClaim]:
+    """Bare ids of roles at the places of the finding."""
+    places = {(place.file, place.key) for place in job.places}
+    claims: tuple[TokenClaim, ...] = job.need("token_claims")
+    return [one for one in claims if one.text is None and one.role is not None and (one.file, one.key) in places]
+
+
+def _agreed(job: Job, wrong: TokenClaim, known: KnownTokens) -> int:
+    """The one id with a row that everybody else gives the role. Raises CannotRepair."""
+    rows = job.evidence.find("embedding_rows")
+    claims: tuple[TokenClaim, ...] = job.need("token_claims")
+    others = [one for one in claims if one.role == wrong.role and (one.file, one.key) != (wrong.file, wrong.key)]
+    named = {known.id_of(one.text) if one.text is not None else one.token_id for one in others}
+    fitting = {one for one in named if one is not None and one >= 0 and (rows is None or one < rows)}
+    if len(fitting) != 1:
+        say = "no other file names" if not fitting else f"{len(fitting)} different ids are given for"
+        raise job.cannot(f"{say} the {wrong.role} of {wrong.file}", files=[wrong.file])
+    return fitting.pop()

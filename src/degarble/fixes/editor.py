@@ -19,6 +19,9 @@ from degarble.errors import MalformedFile
 from degarble.fixes.interface import CannotRepair, Edit
 from degarble.formats.interface import StoredModule
 
+RENAMED = "renamed"
+"""What an edit that gives a tensor another name says."""
+
 MAX_SHOWN_CHARS = 300
 """Values whose JSON is longer are recorded by their digest."""
 
@@ -147,7 +150,7 @@ class Editor:
 
     def rename_tensor(self, info: TensorInfo, name: str) -> None:
         """Give a tensor another name; its bytes and place stay."""
-        self._note(info.file, tensor=info.name, what="renamed", before=info.name, after=name)
+        self._note(info.file, tensor=info.name, what=RENAMED, before=info.name, after=name)
         self.workspace.rename(info.name, name)
 
     def write_file(self, name: str, data: bytes, what: str) -> None:

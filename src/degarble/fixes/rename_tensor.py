@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from degarble.evidence.disk_names import DiskNames
 from degarble.evidence.parameters import Missing, Parameters, Position
+from degarble.fixes.expert_seats import meaning
 from degarble.fixes.interface import CannotRepair, repair
 from degarble.fixes.job import Job
 from degarble.formats.interface import StoredModule
@@ -18,7 +19,8 @@ def rename_tensor(job: Job) -> None:
 
     ## Why there is one answer
     In the same layer and under the same parent exactly one module is unknown and one parameter missing, and the shape
-    fits. That the two are one is still a conclusion, so the step counts as a judgement; a reference proves it.
+    fits; of several, exactly one pair says the same, as `gate_proj` and Mixtral's `w1` do. That the two are one is
+    still a conclusion, so the step counts as a judgement; a reference proves it.
 
     ## What it cannot do
     Split fused tensors, whose inner order matters, or name a tensor that nothing is missing for.
@@ -29,7 +31,7 @@ def rename_tensor(job: Job) -> None:
     modules = [module for module in job.modules_at_places() if module.name in unknown]
     if not modules:
         raise CannotRepair("the finding names no unknown module")
-    job.judge("the only unknown module beside the only missing parameter is taken to be it")
+    job.judge("the only unknown module beside the only missing parameter (of its meaning) is taken to be it")
     for module in modules:
         wanted = _only_missing(module, parameters, [m for m in modules if _home(m) == _home(module)])
         target = names.module(wanted.module, (module.layer, module.expert))
@@ -50,6 +52,9 @@ def _only_missing(module: StoredModule, parameters: Parameters, unknown: list[St
         for item in parameters.missing
         if not item.is_bias and position in item.positions and item.module.rpartition(".")[0] == parent
     ]
+    if len(found) > 1 and (said := meaning(module.name)):
+        found = [item for item in found if meaning(item.module) == said]
+        unknown = [one for one in unknown if meaning(one.name) == said]
     if len(found) != 1 or len(unknown) != 1:
         raise CannotRepair(f"{len(unknown)} unknown modules and {len(found)} missing parameters in {parent}")
     shape, wanted = module.form.shape, found[0].template

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from degarble.checkpoint.index import MODEL_INDEX
 from degarble.evidence.weights import Shard
 from degarble.finding import Location
@@ -21,6 +23,9 @@ WITH_CONFIG = frozenset({"QNT103", "QNT108", "QNT110", "QNT120", "WGT208"})
 
 LAYER_RULES = frozenset({"WGT227"})
 """Rules about modules of a layer that belong together: the named one may be the one that is right."""
+
+WHOLE_FILE = "fetch-file"
+"""The fix of findings about a file of which a part cannot be had alone."""
 
 KV_RULES = frozenset({"QNT117"})
 """Rules about all scales of the KV cache together."""
@@ -73,18 +78,26 @@ def restore_from_reference(job: Job) -> None:
     """
     if job.reference is None:
         raise needs_origin(job)
+    try:
+        _restore(job, job.reference)
+    except CannotRepair as refusal:
+        raise CannotRepair(refusal.reason, refusal.fetch or needs_origin(job).fetch) from None
+
+
+def _restore(job: Job, reference: Reference) -> None:
+    """Keys, files and tensors of the finding. Raises CannotRepair."""
     places = list(dict.fromkeys(job.places))
     if job.finding.rule.startswith(TEXT_RULES) and job.evidence.find("gguf") is None:
-        _restore_text(job, job.reference, places)
+        _restore_text(job, reference, places)
         return
     keys = [place for place in places if is_key(place)]
-    restore_keys(job, job.reference, keys)
+    restore_keys(job, reference, keys)
     if not job.edits:
-        _restore_bytes(job, job.reference, [place for place in places if not is_key(place)])
+        _restore_bytes(job, reference, [place for place in places if not is_key(place)])
     if not job.edits or job.finding.rule in WITH_CONFIG:
-        _restore_tensors_of(job, job.reference, keys)
+        _restore_tensors_of(job, reference, keys)
     if job.finding.rule in WITH_CONFIG and (declaration := job.evidence.find("declaration")) is not None:
-        restore_keys(job, job.reference, [Location(file=declaration.file, key=declaration.key)])
+        restore_keys(job, reference, [Location(file=declaration.file, key=declaration.key)])
     if not job.edits:
         raise CannotRepair("the reference has the same there")
 
@@ -118,9 +131,22 @@ def needs_origin(job: Job) -> CannotRepair:
     """The exception of a repair that has no reference: the rule's own advice, and what to fetch."""
     rule = rules().get(job.finding.rule)
     text = " ".join(rule.section("repair").split()) if rule is not None else "it has to be restored from its origin"
-    tensors = [place.tensor for place in job.places if place.tensor and not is_key(place)]
+    if job.finding.fix is not None and job.finding.fix.id == WHOLE_FILE:
+        return job.cannot(text, files=[place.file for place in job.places if place.file])
+    tensors = [*_lost_companions(job)] or [place.tensor for place in job.places if place.tensor and not is_key(place)]
     files = [place.file for place in job.places if place.file and not (place.tensor or place.key or is_key(place))]
+    if not tensors and not files:
+        files = [f"{place.file} (for {place.key})" for place in job.places if place.file and place.key]
     return job.cannot(text, tensors, files)
+
+
+def _lost_companions(job: Job) -> Iterator[str]:
+    """A finding about a missing companion points at the payload, which is there."""
+    roles = job.finding.measured.get("missing_companions")
+    if isinstance(roles, list):
+        for module in job.modules_at_places():
+            lost = [role for role in roles if isinstance(role, str) and module.part(role) is None]
+            yield from map(module.name_of, lost)
 
 
 def is_key(place: Location) -> bool:

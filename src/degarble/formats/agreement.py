@@ -39,16 +39,6 @@ def shape_contradiction(about: str, role: str, expected: str, info: TensorInfo) 
     return Contradiction(about=about, role=role, expected=expected, found=f"{info.dtype} {list(info.shape)}")
 
 
-def group_size_of(in_features: int | None, groups: int | None, declared: Scheme | None) -> int | None:
-    """ceil(in / groups), or the declared size if it gives the same number of groups (a short last group)."""
-    size = declared.group_size if declared is not None else None
-    if not in_features or not groups:
-        return size
-    if size and -(-in_features // size) == groups:
-        return size
-    return -(-in_features // groups)
-
-
 def bits_of(module: StoredModule) -> int:
     """The bit width; raises ValueError where headers do not tell it."""
     if module.form.scheme is None or module.form.scheme.num_bits is None:

@@ -35,12 +35,13 @@ from degarble.formats.integer_agreement import (
     stored_scheme,
 )
 from degarble.formats.interface import PAYLOAD, Axis, Contradiction, Form, Parts, StoredModule, WeightFormat
+from degarble.formats.modelslim import OWN_PARTS
 from degarble.formats.rewrite import rewrite
 from degarble.formats.scheme import Scheme
 
 METHODS = frozenset({"compressed-tensors", "modelopt", "quark", "w8a8_int8"})
 LABELS = ("int-quantized", "naive-quantized", "mixed-precision")
-FOREIGN = frozenset({"SCB", "weight_format", "weight_scale_2", "weight_scale_inv", "weight_global_scale"})
+FOREIGN = OWN_PARTS | {"SCB", "weight_format", "weight_scale_2", "weight_scale_inv", "weight_global_scale"}
 """Companions of other formats that keep bytes under `weight`."""
 WIDEST = 8
 

@@ -75,6 +75,8 @@ class WeightFormat(ABC):
     """suffix -> role, every part the format may store. Exactly the payload suffixes map to PAYLOAD."""
     missing_names: ClassVar[Mapping[str, str]] = {}
     """role -> suffix to name in messages, where several suffixes carry one role."""
+    derived: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """role -> the roles from which `derive` computes it, for a companion that says nothing of its own."""
     axes: ClassVar[Mapping[str, tuple[Axis, Axis | None]]] = {}
     """role -> where its outputs and its inputs lie, for slicing.py; without it, the module is only read whole."""
 
@@ -98,6 +100,10 @@ class WeightFormat(ABC):
         """The suffix a role is stored under, for messages about a missing part."""
         known = (suffix for suffix, its_role in self.roles.items() if its_role == role)
         return self.missing_names.get(role) or next(known, role)
+
+    def derive(self, module: StoredModule, role: str, dtype: str) -> Array:
+        """A role of `derived`, as the format stores it, in a stored dtype. Raises ValueError where others forbid it."""
+        raise NotImplementedError(f"{self.name} derives nothing")
 
     def cut(self, modules: Sequence[StoredModule], runs: Sequence[tuple[int, int]]) -> StoredModule | None:
         """What slicing.stack_outputs gives, for a format whose layout `axes` cannot tell; None: by axes."""
@@ -172,9 +178,25 @@ class StoredModule(msgspec.Struct, frozen=True, kw_only=True, gc=False, eq=False
         """The suffix a missing or present role has in this format, for messages only."""
         return self.form.roles.get(role) or self.format.suffix_of(role)
 
+    def name_of(self, role: str) -> str:
+        """The full name of the tensor that a role has, or would have, beside the payload."""
+        if self.payload is None:
+            return f"{self.name}.{self.suffix_of(role)}"
+        return self.payload.name.removesuffix(self.suffix_of(PAYLOAD)) + self.suffix_of(role)
+
     def array(self, role: str) -> Array:
         """The stored array of a role, untouched. Raises KeyError if the module lacks it."""
         return self.reader.read(self.parts[self.form.roles[role]])
+
+    def derivable(self) -> tuple[str, ...]:
+        """The missing roles, if the format can compute every one of them from the parts that are there; else none."""
+        sources = [self.format.derived.get(role, ()) for role in self.form.missing]
+        is_all = all(roles and all(self.part(role) is not None for role in roles) for roles in sources)
+        return self.form.missing if is_all else ()
+
+    def derive_part(self, role: str, dtype: str) -> Array:
+        """See WeightFormat.derive."""
+        return self.format.derive(self, role, dtype)
 
     @property
     def payload(self) -> TensorInfo | None:

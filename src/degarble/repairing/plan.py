@@ -170,7 +170,9 @@ class Planner:
         if refusals:
             fetch = tuple(dict.fromkeys(item for one in refusals for item in one.fetch))
             text = "; ".join(dict.fromkeys(one.reason for one in refusals))
-            self._refused[_cause(finding)] = Refused(finding=finding, reason=text, fetch=fetch)
+            self._refused[_cause(finding)] = Refused(
+                finding=finding, reason=text, fetch=fetch, needs_unsafe=any(one.needs_unsafe for one in refusals)
+            )
         return None
 
     def _candidates(self, finding: Finding) -> Iterator[tuple[Repair, bool]]:
@@ -194,7 +196,7 @@ class Planner:
             if not job.edits:
                 refusal = Refused(finding=finding, reason=f"{repair.id} finds nothing to change")
             elif job.judgement is not None and not judged:
-                refusal = Refused(finding=finding, reason=f"needs --unsafe: {job.judgement}")
+                refusal = Refused(finding=finding, reason=f"needs --unsafe: {job.judgement}", needs_unsafe=True)
         except CannotRepair as reason:
             refusal = Refused(finding=finding, reason=reason.reason, fetch=reason.fetch)
         except DegarbleError as error:

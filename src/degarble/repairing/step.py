@@ -43,3 +43,5 @@ class Refused:
     reason: str
     fetch: tuple[str, ...] = ()
     """What would have to be fetched, and from where."""
+    needs_unsafe: bool = False
+    """Whether the user's word is all that is missing."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from degarble.evidence.disk_names import DiskNames
 from degarble.evidence.modules import Modules
-from degarble.evidence.parameters import Missing, Parameters, Unknown
+from degarble.evidence.parameters import Missing, Parameters, Unknown, is_expert_stack
 from degarble.evidence.presence_key import PresenceKey
 from degarble.evidence.shape_disputes import is_same_shape
 from degarble.finding import Finding, Fix, Location, Severity
@@ -36,6 +36,7 @@ MAX_BIASES = 512
 """Unknown biases of one template that are read: GPTQ writes one for each linear."""
 
 RENAME = Fix(id="rename-tensor", safe=False)
+RENAME_EXPERTS = Fix(id="rename-experts", safe=False)
 CAUSES = ("CKP101", "CKP102", "CKP105", "CFG102", "CFG103")
 
 
@@ -68,7 +69,8 @@ def tensor_unknown(
 
     ## How to repair it
     Rename the tensors to the names of the source model (values stay), or export again with a fixed tool. Not safe
-    unattended: for fused parts the order inside matters as well.
+    unattended: for fused parts the order inside matters as well. Stacks of experts are renamed, or cut into the
+    matrices of single experts; that is safe only where their number and shapes leave one answer.
 
     ## References
     vllm-project/llm-compressor#2939, vllm-project/llm-compressor#3069
@@ -174,6 +176,7 @@ def _findings(
         place = _place(item, module)
         absent = [names.place(found, position) for position, found in mine] or _incomplete(module, modules)
         kind = parameters.architecture.model_type
+        is_stack = is_expert_stack(module)
         if absent:
             message = (
                 f"no loader of {kind} maps {place.tensor}, and {', '.join(str(p.module) for p in absent[:3])} "
@@ -188,8 +191,8 @@ def _findings(
             severity=Severity.ERROR if absent else None,
             measured={"missing_beside_it": len(absent)},
             bound={"unknown": 0},
-            fix=RENAME,
-            fold=item.template.rpartition(".")[0],
+            fix=RENAME_EXPERTS if is_stack else RENAME,
+            fold="experts" if is_stack else item.template.rpartition(".")[0],
         )
 
 

@@ -11,6 +11,7 @@ from degarble.architectures.interface import Architecture
 from degarble.checkpoint.interface import TensorInfo
 from degarble.evidence.declared_form import is_mtp
 from degarble.evidence.modules import Modules
+from degarble.evidence.stray_kv_scales import KV_LEAVES
 from degarble.finding import Finding, Fix, Location, Severity
 from degarble.formats.interface import StoredModule
 from degarble.methods.interface import Declaration
@@ -20,23 +21,8 @@ TWINS: Mapping[str, str] = {"k_scale": "v_scale", "v_scale": "k_scale"}
 PROJECTIONS: Mapping[str, str] = {"k_scale": "k_proj", "v_scale": "v_proj"}
 """ModelOpt hangs each scale under the projection it belongs to."""
 
-KV_LEAVES = frozenset(
-    (
-        "k_proj",
-        "v_proj",
-        "qkv_proj",
-        "kv_proj",
-        "kv_b_proj",
-        "kv_a_proj_with_mqa",
-        "query_key_value",
-        "W_pack",
-        "c_attn",
-    )
-)
-"""Projections that make what is cached."""
-
 KEYS = ("kv_cache_scheme", "kv_cache_quant_algo", "kv_cache_dtype")
-EXPLAINED_BY = ("CKP101", "CKP102", "CKP103", "CKP105", "CFG103", "CFG104", "CFG110")
+EXPLAINED_BY = ("CKP101", "CKP102", "CKP103", "CKP105", "CFG103", "CFG104", "CFG110", "QNT121")
 
 
 class KvScale(msgspec.Struct, frozen=True):
@@ -75,7 +61,7 @@ def kv_scales_incomplete(
     ## How to tell it from its look-alikes
     Scales of exactly 1.0 may be real. A single `kv_scale` for both is the old form, complete in itself. Latent
     attention (MLA) caches one vector and needs one scale. Layers without softmax attention and prediction layers need
-    none. Wrong values are WGT224.
+    none. Wrong values are WGT224; scales under names that no engine reads are QNT121.
 
     ## How to confirm
     Serve once with an unquantised KV cache (`--kv-cache-dtype auto`): if the fault goes, the scales are the reason.

@@ -23,8 +23,8 @@ Class = tuple[StoredModule, list[StoredModule]]
 
 WEIGHT_KINDS = frozenset({"linear", "router", "head", "embedding"})
 CONTAINER_CAUSES = ("CKP101", "CKP105")
-OWN_CONVENTION = "hf_quant_config.json"
-"""ModelOpt's readers open this file; it is no sidecar that a loader would overlook."""
+OWN_CONVENTIONS = frozenset({"hf_quant_config.json", "quant_model_description.json"})
+"""ModelOpt's and Ascend's readers open these files; they are no sidecars that a loader would overlook."""
 
 
 @check("QNT103", symptom_of=CONTAINER_CAUSES)
@@ -37,7 +37,8 @@ def raw_codes_without_config(
     One-byte or packed payloads in the place of weights, while config.json has no `quantization_config` (or its
     relatives `quantization` and `compression_config`), or has one that speaks of other modules only. A config in a file
     of its own, such as quantize_config.json or quanto_qmap.json, is a warning: loaders that read config.json alone see
-    raw codes. hf_quant_config.json is ModelOpt's own convention, which its readers know.
+    raw codes. hf_quant_config.json (ModelOpt) and quant_model_description.json (Ascend) are
+    conventions of their own, which their readers know.
 
     ## Why output turns to garbage
     A loader without a quantisation config builds plain layers. Raw FP8 codes are then cast and used as weights of up to
@@ -69,7 +70,7 @@ def raw_codes_without_config(
     configs = [file for file, *_ in quantization_objects(json_files)]
     if configs:
         _note_unjudged(coded, coverage)
-    is_declared = "config.json" in configs or OWN_CONVENTION in configs or _is_mistral(json_files)
+    is_declared = "config.json" in configs or not OWN_CONVENTIONS.isdisjoint(configs) or _is_mistral(json_files)
     if not coded or is_declared or _is_unreadable(json_files):
         return
     yield _beside_sidecar(coded, configs[0]) if configs else _undeclared(coded, "config.json" in json_files)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from degarble.evidence.input_scales import INPUT_SCALE, InputScales
 from degarble.evidence.modules import Modules
-from degarble.finding import Finding, Fix
+from degarble.finding import Finding, Fix, Severity
 from degarble.formats.interface import StoredModule
 from degarble.registry import check
 
@@ -46,11 +46,12 @@ def scale_missing(modules: Modules, input_scales: InputScales) -> Iterator[Findi
 
     ## How to repair it
     Copy the tensor from the checkpoint this one was converted from, or quantise this module again from the original
-    weights. A scale cannot be computed from codes, so no repair is safe unattended.
+    weights. A scale cannot be computed from codes. Only in ModelSlim's static W8A8 it follows from the two scales that
+    are stored, as `deq_scale / input_scale`: then the finding is a warning, and the repair safe.
 
     ## References
     deepseek-ai/DeepSeek-V3#2, unslothai/unsloth#6978, huggingface/transformers#47990, kekzl/imp#1450,
-    radixark/miles#1641, vllm-project/vllm#57108
+    radixark/miles#1641, vllm-project/vllm#57108, vllm-project/vllm-ascend#16728
     """
     lost = {module.name: module for module in input_scales.lost}
     for example, members in modules.classes():
@@ -67,26 +68,21 @@ def scale_missing(modules: Modules, input_scales: InputScales) -> Iterator[Findi
 def _finding(members: list[StoredModule], roles: tuple[str, ...]) -> Finding:
     """One for a class of equals: 46,000 messages would say the same."""
     module = members[0]
-    names = [companion_name(module, role) for role in roles]
+    names = [module.name_of(role) for role in roles]
+    derivable = set(roles) <= set(module.derivable())
+    follows = "; it follows from what is stored, but fused kernels read it all the same" if derivable else ""
     label = module.form.scheme.label if module.form.scheme is not None else module.form.format
     return Finding(
         location=module.place(),
         places=tuple(member.place() for member in members) if len(members) > 1 else (),
         message=f"{module.any_part.name} holds {module.form.format} codes ({label}), and no weight file has "
-        f"{_joined(names)}",
+        f"{_joined(names)}{follows}",
+        severity=Severity.WARNING if derivable else None,
         measured={"missing_companions": [*roles], "present_companions": [*sorted(module.form.roles)]},
         bound={"missing_companions": 0},
         fold=f"{module.form.format} {' '.join(roles)}",
-        fix=Fix(id="restore-companion", safe=False),
+        fix=Fix(id="derive-companion", safe=True) if derivable else Fix(id="restore-companion", safe=False),
     )
-
-
-def companion_name(module: StoredModule, role: str) -> str:
-    """The full name a companion has, or would have, beside the module's payload."""
-    payload = module.payload
-    if payload is None:
-        return f"{module.name}.{module.suffix_of(role)}"
-    return payload.name.removesuffix(module.suffix_of("payload")) + module.suffix_of(role)
 
 
 def _joined(names: list[str]) -> str:
