@@ -74,18 +74,22 @@ def trace(
     *,
     select_rules: Sequence[str] = (),
     ignore_rules: Sequence[str] = (),
+    form: str | None = None,
     policy: Policy = NO_POLICY,
 ) -> Report:
     """Verify a KV-cache trace: one file, one file for each context-parallel rank, or a scheduler's and a worker's.
 
-    Never raises for what is wrong with the trace. Raises UsageError for an unknown rule.
+    Files of other tools are recognised by their content; `form` forces a format by its name. A profile may be given
+    beside the trace of the same run.
+    Never raises for what is wrong with the trace. Raises UsageError for an unknown rule or format.
     """
     from degarble.trace.source import TraceSource  # twenty structs that no other command needs
+    from degarble.trace_readers.source import open_trace
 
     chosen = [rule.id for rule in select(select_rules, ignore_rules, rules_on("trace"))]
     paths = [os.fspath(file) for file in files]
     try:
-        source = TraceSource(paths)
+        source = open_trace(paths, form)
         evidence = Evidence(source, Settings())
         verdict = source.verdict
     except TargetError as error:

@@ -18,8 +18,20 @@ def register(app: typer.Typer) -> None:
 def trace(
     files: Annotated[
         list[str],
-        typer.Argument(help="A trace; or one for each rank; or a scheduler's and its worker's.", metavar="FILE..."),
+        typer.Argument(
+            help="A trace; or one for each rank; or a scheduler's and its worker's; or KV events, a canary's log, a profile.",
+            metavar="FILE...",
+        ),
     ],
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help="Format of the files, which are recognised without it: degarble, kv-connector, kv-events, nsight-compute, "
+            "nsight-systems, nsight-systems-csv or sglang-canary.",
+            metavar="FORMAT",
+        ),
+    ] = None,
     timeline: Annotated[
         Path | None,
         typer.Option(
@@ -60,7 +72,7 @@ def trace(
 
     require_fail_on(fail_on)
     places = destinations(format, output)
-    report = api.trace(files, select_rules=split_rules(select), ignore_rules=split_rules(ignore))
+    report = api.trace(files, form=form, select_rules=split_rules(select), ignore_rules=split_rules(ignore))
     if report.failure is None:
         if minimal is not None:
             _write_minimal(files, minimal)
