@@ -50,6 +50,8 @@ def _finding(violation: Violation, further: int) -> Finding:
     parts = [violation.message]
     if violation.life:
         parts.append(f"block {violation.block}: {', '.join(violation.life)}")
+    if violation.boundary:
+        parts.append(violation.boundary)
     if further:
         parts.append(f"{further} more of this rule follow")
     return Finding(
