@@ -34,8 +34,8 @@ MAX_DOCUMENT = 3_500_000
 MARKS = {Status.OK: "✓", Status.PARTIAL: "!", Status.ERROR: "!"}
 
 
-def render(report: Report, *, detail: int = 0, colour: bool = False) -> str:
-    """The page."""
+def render(report: Report, *, detail: int = 0, colour: bool = False, pictures: str = "") -> str:
+    """The page. `pictures` are drawings that a command adds, HTML already."""
     shown = visible_report(report)
     title = f"{shown.target.path[:200] or 'degarble'}: {headline(shown)}"
     head = (
@@ -44,7 +44,7 @@ def render(report: Report, *, detail: int = 0, colour: bool = False) -> str:
         f'<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">'
         f"<title>{esc(title)}</title><style>{style()}</style>"
     )
-    body = "".join((_header(shown), f'<main id="main">{"".join(_sections(shown))}</main>', _footer(shown)))
+    body = "".join((_header(shown), f'<main id="main">{"".join(_sections(shown, pictures))}</main>', _footer(shown)))
     return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{body}</body></html>\n'
 
 
@@ -88,11 +88,13 @@ def _notes(report: Report) -> list[Any]:
     return [finding for finding in report.findings if finding.role is Role.NOTE]
 
 
-def _sections(report: Report) -> Iterator[str]:
+def _sections(report: Report, pictures: str) -> Iterator[str]:
     if report.failure is not None:
         yield _section("failure", "Why nothing was checked", f"<p>{lines(report.failure)}</p>")
     if report.causes:
         yield _section("causes", "Causes", "".join(_causes(report)))
+    if pictures:
+        yield _section("pictures", "Pictures", pictures)
     if notes := _notes(report):
         yield _section("notes", "Notes", findings_list(notes))
     yield _section("coverage", "Coverage", coverage(report))
