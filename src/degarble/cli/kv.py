@@ -45,6 +45,9 @@ def lint(
     declaration: Annotated[
         str, typer.Argument(help="A .json or .toml declaration, or a .jsonl trace (its first line).")
     ],
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Also gather each declared access on this machine, and say how fast.")
+    ] = False,
     fail_on: FailOn = "error",
     format: Format = None,
     output: Output = None,
@@ -55,8 +58,22 @@ def lint(
 
     require_fail_on(fail_on)
     report = judge(declaration)
+    if measure and report.failure is None:
+        _measure(declaration)
     write_report(report, destinations(format, output), detail=int(verbose), keep_profile=False)
     return report.exit_code(fail_on)
+
+
+def _measure(path: str) -> None:
+    from degarble.checkpoint.folder import LocalFile
+    from degarble.evidence.cache_declaration import KV_DECLARATION
+    from degarble.kvcache.declaration import parse_declaration
+    from degarble.kvcache.gather import told
+
+    source = LocalFile(path, KV_DECLARATION)
+    (name,) = source.files()
+    for line in told(parse_declaration(source.read(name), name)):
+        sys.stderr.write(f"degarble: {line}\n")
 
 
 def stress(

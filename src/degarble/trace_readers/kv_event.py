@@ -192,7 +192,7 @@ def _named(event: Sequence[Any]) -> dict[str, Any]:
 
 def _stored(fields: Mapping[str, Any], place: str) -> Stored:
     tokens = fields.get("token_ids")
-    if not isinstance(tokens, list) or not all(type(token) is int and abs(token) < 1 << 40 for token in tokens):
+    if not isinstance(tokens, list) or not set(map(type, tokens)) <= {int} or _is_beyond(tokens):
         raise NotABatch(f"{place}.token_ids: expected a list of integers, found {_kind(tokens)}")
     parent, keys = fields.get("parent_block_hash"), fields.get("extra_keys")
     if keys is not None and not isinstance(keys, list):
@@ -214,6 +214,11 @@ def _stored(fields: Mapping[str, Any], place: str) -> Stored:
         group=_count(fields.get("group_idx"), 0, place, "group_idx"),
         kind=kind if isinstance(kind, str) else None,
     )
+
+
+def _is_beyond(tokens: list[int]) -> bool:
+    """Whether one is a token id of no vocabulary."""
+    return bool(tokens) and max(max(tokens), -min(tokens)) >= 1 << 40
 
 
 def _hashes(value: Any, place: str) -> list[Hash]:
