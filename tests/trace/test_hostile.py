@@ -23,8 +23,8 @@ from degarble.trace.timeline import read_timeline
 from tests.hostile.mutation import damaged_bytes, damaged_tree
 from tests.trace.traces import Fields, healthy, write
 
-QUICK = settings(max_examples=100, deadline=None, database=None, derandomize=True)
-EVENTS = [dict(event) for event in healthy("forks")[:40]]
+QUICK = settings(max_examples=50, deadline=None, database=None, derandomize=True)
+EVENTS = [dict(event) for event in healthy("forks")[:30]]
 LINES = b"".join(json.dumps(event).encode() + b"\n" for event in EVENTS[:20])
 
 
