@@ -42,6 +42,7 @@ def test_a_fault_is_marked_and_told(tmp_path: Path) -> None:
     text = page_of(FOLDER / "fault-cow-skipped.jsonl", tmp_path, 1)
     page = check(text)
     assert text.count('<path class="mark"') == 2 and text.count('<circle class="ring"') == 1
+    assert {"#main", "#causes", "#pictures", "#coverage"} == {link["href"] for link in page.all("a")}
     words = page.text["desc"]
     for said in (
         "178 events, 1 in a column; 64 blocks, 1 in a row",

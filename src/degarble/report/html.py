@@ -44,7 +44,9 @@ def render(report: Report, *, detail: int = 0, colour: bool = False, pictures: s
         f'<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">'
         f"<title>{esc(title)}</title><style>{style()}</style>"
     )
-    body = "".join((_header(shown), f'<main id="main">{"".join(_sections(shown, pictures))}</main>', _footer(shown)))
+    body = "".join(
+        (_header(shown, pictures), f'<main id="main">{"".join(_sections(shown, pictures))}</main>', _footer(shown))
+    )
     return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{body}</body></html>\n'
 
 
@@ -60,7 +62,7 @@ def policy() -> str:
     return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 
 
-def _header(report: Report) -> str:
+def _header(report: Report, pictures: str) -> str:
     kind = "ok" if report.status is Status.OK else "error" if _is_red(report) else "warning"
     facts = [f"degarble {report.version}", report.target.kind, *report.target.formats]
     counts = "".join(
@@ -68,7 +70,12 @@ def _header(report: Report) -> str:
         f"{esc(plural(report.summary[severity.value], severity.value))}</li>"
         for severity in (Severity.ERROR, Severity.WARNING)
     )
-    links = [("causes", "Causes", report.causes), ("notes", "Notes", _notes(report)), ("coverage", "Coverage", True)]
+    links = [
+        ("causes", "Causes", bool(report.causes)),
+        ("pictures", "Pictures", bool(pictures)),
+        ("notes", "Notes", bool(_notes(report))),
+        ("coverage", "Coverage", True),
+    ]
     nav = "".join(f'<li><a href="#{name}">{label}</a></li>' for name, label, there in links if there)
     return (
         '<a class="skip" href="#main">Skip to the result</a>'
