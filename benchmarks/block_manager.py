@@ -13,11 +13,10 @@ import statistics
 import time
 from collections.abc import Callable
 
-import numpy as np
-
 from degarble.kvcache.bandwidth import Access, traffic
 from degarble.kvcache.block_manager import BlockManager
 from degarble.kvcache.byte_allocator import ByteAllocator
+from degarble.kvcache.gather import gather
 from degarble.kvcache.geometry import Geometry
 from degarble.kvcache.layout import find_layout
 from degarble.kvcache.reference import ReferenceCache
@@ -82,24 +81,13 @@ def rate(work: Callable[[], int]) -> str:
 def gather_rates(block_size: int, num_tokens: int) -> None:
     """Read one head of a sequence in scattered blocks: useful bytes per second by layout, and the counted efficiency."""
     size = Geometry(num_blocks=2048, block_size=block_size, num_kv_heads=8, head_dim=128)
-    table = np.random.default_rng(0).permutation(size.num_blocks)[: -(-num_tokens // block_size)]
-    slots = (np.repeat(table * block_size, block_size) + np.tile(np.arange(block_size), len(table)))[:num_tokens]
-    blocks, rows = slots // block_size, slots % block_size
     for name in ("NHD", "HND", "head-major"):
         layout = find_layout(name)
-        cache = np.ones(layout.shape(size), np.float16)
-        view = np.moveaxis(cache, [layout.axes.index(axis) for axis in ("num_blocks", "block_size")], [0, 1])
         counted = traffic(layout, size, 2, Access(num_tokens=num_tokens, is_whole_block=True)).efficiency
-        seconds = []
-        for _ in range(5):
-            start = time.perf_counter()
-            for head in range(8):
-                view[blocks, rows, head].sum(dtype=np.float32)
-            seconds.append(time.perf_counter() - start)
-        useful = 8 * num_tokens * 128 * 2
+        measured = gather(layout, size, 2, num_tokens)
         print(
-            f"  {name:<11} block {block_size:>3}, {num_tokens} tokens: {useful / statistics.median(seconds) / 1e9:.2f} GB/s "
-            f"useful; whole blocks would use {counted:.1%} of what they fetch"
+            f"  {name:<11} block {block_size:>3}, {num_tokens} tokens: {measured.gigabytes_a_second:.2f} GB/s useful; whole "
+            f"blocks would use {counted:.1%} of what they fetch"
         )
 
 

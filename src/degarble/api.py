@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from degarble.checkpoint.interface import Source
 from degarble.errors import DegarbleError, TargetError, UsageError
@@ -17,6 +18,9 @@ from degarble.report.judged import judged_report
 from degarble.report.profile import profile_of
 from degarble.runner import run, select
 from degarble.target import open_target
+
+if TYPE_CHECKING:
+    from degarble.trace.replay import Verdict
 
 
 def check(
@@ -74,25 +78,41 @@ def trace(
     *,
     select_rules: Sequence[str] = (),
     ignore_rules: Sequence[str] = (),
+    form: str | None = None,
     policy: Policy = NO_POLICY,
 ) -> Report:
     """Verify a KV-cache trace: one file, one file for each context-parallel rank, or a scheduler's and a worker's.
 
-    Never raises for what is wrong with the trace. Raises UsageError for an unknown rule.
+    Files of other tools are recognised by their content; `form` forces a format by its name. A profile may be given
+    beside the trace of the same run.
+    Never raises for what is wrong with the trace. Raises UsageError for an unknown rule or format.
     """
+    return traced(files, select_rules=select_rules, ignore_rules=ignore_rules, form=form, policy=policy)[0]
+
+
+def traced(
+    files: Sequence[str | os.PathLike[str]],
+    *,
+    select_rules: Sequence[str] = (),
+    ignore_rules: Sequence[str] = (),
+    form: str | None = None,
+    policy: Policy = NO_POLICY,
+) -> tuple[Report, Verdict | None]:
+    """The same, with the replay's verdict for a command that goes on with it; None where nothing could be read."""
     from degarble.trace.source import TraceSource  # twenty structs that no other command needs
+    from degarble.trace_readers.source import open_trace
 
     chosen = [rule.id for rule in select(select_rules, ignore_rules, rules_on("trace"))]
     paths = [os.fspath(file) for file in files]
     try:
-        source = TraceSource(paths)
+        source = open_trace(paths, form)
         evidence = Evidence(source, Settings())
         verdict = source.verdict
     except TargetError as error:
-        return Report(target=Target(path=", ".join(paths), kind=TraceSource.kind), failure=str(error))
+        return Report(target=Target(path=", ".join(paths), kind=TraceSource.kind), failure=str(error)), None
     for what, reason in verdict.unjudged.items():
         evidence.coverage.add(what, reason)
-    return check_evidence(evidence, chosen, policy=policy, own_evidence="trace")
+    return check_evidence(evidence, chosen, policy=policy, own_evidence="trace"), verdict
 
 
 def path_is_hub(target: str | os.PathLike[str]) -> bool:

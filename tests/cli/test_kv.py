@@ -77,6 +77,24 @@ def test_compare_dump(dumps: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert document["shape"] == [1, 1, 9, 2, 16]
 
 
+def test_the_first_bad_token_names_a_boundary(dumps: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = np.load(dumps / "nhd.npy")
+    for name, first in (("chunk", 20), ("nowhere", 21)):
+        wrong = rows.copy().reshape(32, 2, 16)
+        wrong[first:, :, 3] += 1
+        np.save(dumps / f"{name}.npy", wrong.reshape(rows.shape))
+    options = ["--layout", "NHD", "--chunk", "20", "--window", "15", "--rejected", "3,9"]
+    assert compare(dumps, "chunk.npy", "nhd.npy", *options) == 1
+    assert "token 20 is a multiple of the chunk size 20 (by chance 0.05)" in capsys.readouterr().out
+    assert compare(dumps, "nowhere.npy", "nhd.npy", *options, "--format", "json") == 1
+    found = json.loads(capsys.readouterr().out)["difference"]
+    assert found["first_token"] == 21
+    assert found["boundary"].startswith(
+        "token 21 lies on no boundary that was tried (block 8, chunk 20, window 15, edge"
+    )
+    assert compare(dumps, "nhd.npy", "chunk.npy", "--layout", "NHD", "--rejected", "x") == 2
+
+
 def test_compare_safetensors(dumps: Path, capsys: pytest.CaptureFixture[str]) -> None:
     safetensors = pytest.importorskip("safetensors.numpy")
     rows = np.load(dumps / "nhd.npy")
@@ -98,7 +116,7 @@ def test_compare_safetensors(dumps: Path, capsys: pytest.CaptureFixture[str]) ->
         ("a.bin", b"x", [], "expected a .npy or .safetensors file"),
         ("a.safetensors", b"x", [], "a.safetensors"),
         (None, b"", [], "No such file"),
-        ("nhd.npy", None, ["--table", "1;2"], "block ids with commas"),
+        ("nhd.npy", None, ["--table", "1;2"], "block ids or positions with commas"),
         ("nhd.npy", None, ["--table", "9"], "names blocks outside"),
         ("nhd.npy", None, ["--layout", "DHN"], "no layout is called"),
         ("nhd.npy", None, ["--layout", "MLA"], "has 3 axes"),

@@ -9,8 +9,10 @@ import jsonschema
 import pytest
 
 from degarble.cli.app import run
+from degarble.trace_readers.interface import readers
 from tests.cli.test_commands import SCHEMA
 from tests.trace.traces import FOLDER
+from tests.trace_readers.recordings import as_frames, vllm_batches
 
 FAULTS = sorted(path.name for path in FOLDER.glob("fault-*.jsonl"))
 
@@ -51,7 +53,22 @@ def test_timeline(ending: str, tmp_path: Path) -> None:
         names = {event["name"].split()[0] for event in json.loads(text)["traceEvents"]}
         assert {"cache_index", "position_id"} <= names
     else:
-        assert "KVC604" in text and text.count("<polyline") >= 2 and "http://" not in text and "<script" not in text
+        assert "KVC604" in text and text.count("<polyline") >= 2 and "http://" not in text
+        assert text.count("<script") == text.count('<script type="application/json"') == 1
+
+
+def test_files_of_other_tools(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "events"
+    path.write_bytes(as_frames(vllm_batches()[:9]))
+    assert run(["trace", str(path), "--format", "json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    jsonschema.validate(report, SCHEMA)
+    assert report["status"] == "partial" and report["unjudged"][0]["what"] == "KV events"
+    assert run(["trace", str(path), "--from", "kv-events", "--fail-on", "partial"]) == 1
+    assert run(["trace", str(path), "--from", "pcap"]) == 2
+    assert run(["trace", "--help"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert all(name in told for name in readers())
 
 
 def test_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,6 +45,9 @@ def lint(
     declaration: Annotated[
         str, typer.Argument(help="A .json or .toml declaration, or a .jsonl trace (its first line).")
     ],
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Also gather each declared access on this machine, and say how fast.")
+    ] = False,
     fail_on: FailOn = "error",
     format: Format = None,
     output: Output = None,
@@ -55,8 +58,22 @@ def lint(
 
     require_fail_on(fail_on)
     report = judge(declaration)
+    if measure and report.failure is None:
+        _measure(declaration)
     write_report(report, destinations(format, output), detail=int(verbose), keep_profile=False)
     return report.exit_code(fail_on)
+
+
+def _measure(path: str) -> None:
+    from degarble.checkpoint.folder import LocalFile
+    from degarble.evidence.cache_declaration import KV_DECLARATION
+    from degarble.kvcache.declaration import parse_declaration
+    from degarble.kvcache.gather import told
+
+    source = LocalFile(path, KV_DECLARATION)
+    (name,) = source.files()
+    for line in told(parse_declaration(source.read(name), name)):
+        sys.stderr.write(f"degarble: {line}\n")
 
 
 def stress(
@@ -155,26 +172,35 @@ def compare_dump(
     ] = None,
     head_dim: Annotated[int | None, typer.Option(help="For layouts that merge head_dim.", min=1)] = None,
     atol: Annotated[float, typer.Option(help="Absolute tolerance; 0 asks for equal values.", min=0)] = 0.0,
+    chunk: Annotated[int | None, typer.Option(help="Tokens of a prefill chunk, to match the first bad.", min=1)] = None,
+    window: Annotated[int | None, typer.Option(help="Sliding window in tokens, to match it.", min=1)] = None,
+    rejected: Annotated[str | None, typer.Option(help="Positions at which drafts were rejected, 12,40.")] = None,
     format: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
     output: Annotated[str | None, typer.Option("--output", "-o", help="Write there.", metavar="FILE")] = None,
 ) -> int:
     """Compare two dumped caches by layer, K or V, token, head and lane, and say what explains a difference."""
     from degarble.errors import LayoutMismatch
     from degarble.kvcache.dump import compare_dumps, make_dump
+    from degarble.trace.boundary import Boundaries
 
     if format not in ("text", "json"):
         raise UsageError(f"--format {format!r}: text or json")
-    known = {name: size for name, size in (("num_kv_heads", num_kv_heads), ("head_dim", head_dim)) if size is not None}
+    sizes = {name: size for name, size in (("num_kv_heads", num_kv_heads), ("head_dim", head_dim)) if size is not None}
     try:
-        mine = make_dump(_load(first, tensor), _layout(layout), dict(known), _table(table), num_tokens)
+        mine = make_dump(_load(first, tensor), _layout(layout), dict(sizes), _numbers("--table", table), num_tokens)
         other = make_dump(
             _load(second, second_tensor or tensor),
             _layout(second_layout or layout),
-            dict(known),
-            _table(second_table or table),
+            dict(sizes),
+            _numbers("--table", second_table or table),
             num_tokens,
         )
-        difference = compare_dumps(mine, other, atol=atol)
+        known = Boundaries(
+            chunk_size=chunk,
+            windows=() if window is None else (window,),
+            rejections=tuple(_numbers("--rejected", rejected) or ()),
+        )
+        difference = compare_dumps(mine, other, atol=atol, known=known)
     except LayoutMismatch as error:
         raise UsageError(str(error)) from None
     except MemoryError:
@@ -189,12 +215,12 @@ def _layout(text: str) -> Any:
     return find_layout([axis.strip() for axis in text.split(",")] if "," in text else text)
 
 
-def _table(text: str | None) -> list[int] | None:
+def _numbers(option: str, text: str | None) -> list[int] | None:
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() for part in parts):
-        raise UsageError(f"--table {text}: block ids with commas, such as 3,7,5")
+        raise UsageError(f"{option} {text}: block ids or positions with commas, such as 3,7,5")
     return [int(part) for part in parts]
 
 
@@ -263,4 +289,5 @@ def _shown(difference: Difference | None, mine: Dump, first: str, second: str, f
         f"first at layer {one.layer}, {'KV'[one.part]}, token {one.token}, head {one.head}, dim {one.dim}: "
         f"{one.found:.6g}, the second has {one.expected:.6g}\n"
         f"explained by: {one.explanation or 'nothing that was tried (layouts, permutations, shifts, one factor)'}\n"
+        f"{one.boundary + chr(10) if one.boundary else ''}"
     )

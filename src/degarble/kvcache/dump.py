@@ -9,7 +9,7 @@ interleaved, one factor. One is named only if it makes the two equal.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -18,6 +18,7 @@ from degarble.checkpoint.tensor_data import Array
 from degarble.errors import LayoutMismatch
 from degarble.kvcache.layout import CATALOGUE, KVLayout
 from degarble.kvcache.slot_mapping import slot_mapping
+from degarble.trace.boundary import Boundaries, fingerprint
 
 CANONICAL = ("layers", "kv", "num_blocks", "block_size", "num_kv_heads", "head_dim")
 MAX_SHIFT = 64
@@ -56,6 +57,10 @@ class Difference:
     max_abs_difference: float
     explanation: str | None
     """What makes the two equal, or None if nothing that was tried does."""
+    first_token: int
+    """The first token that differs in any layer, part, head or lane."""
+    boundary: str
+    """What the first token lies on."""
 
 
 def make_dump(
@@ -117,8 +122,13 @@ def _tokens(array: Array, dump: Dump) -> Array:
     return flat[:, :, slots]
 
 
-def compare_dumps(found: Dump, expected: Dump, *, atol: float = 0.0) -> Difference | None:
-    """The first difference with its explanation, or None. Raises LayoutMismatch if they hold different things."""
+def compare_dumps(
+    found: Dump, expected: Dump, *, atol: float = 0.0, known: Boundaries | None = None
+) -> Difference | None:
+    """The first difference with its explanation, or None. Raises LayoutMismatch if they hold different things.
+
+    `known` has boundaries that a dump does not show: chunks, a window, rejections.
+    """
     mine, other = found.rows(), expected.rows()
     if mine.shape != other.shape:
         raise LayoutMismatch(
@@ -130,6 +140,7 @@ def compare_dumps(found: Dump, expected: Dump, *, atol: float = 0.0) -> Differen
     place = np.unravel_index(int(different.reshape(-1).argmax()), mine.shape)
     layer, part, token, head, dim = (int(at) for at in place)
     gap = np.abs(_float(mine) - _float(other))
+    first_token = int(different.any(axis=(0, 1, 3, 4)).argmax())
     return Difference(
         layer=layer,
         part=part,
@@ -142,7 +153,23 @@ def compare_dumps(found: Dump, expected: Dump, *, atol: float = 0.0) -> Differen
         num_elements=mine.size,
         max_abs_difference=float(np.nanmax(gap)) if np.isfinite(gap).any() else float("nan"),
         explanation=next(_explanations(found, mine, other, atol), None),
+        first_token=first_token,
+        boundary=_boundary(found, first_token, mine.shape[2], known or Boundaries()),
     )
+
+
+def _boundary(dump: Dump, token: int, num_tokens: int, known: Boundaries) -> str:
+    """What the first bad token lies on. Without a table a token is a slot, and its block follows from it."""
+    size = dump.sizes["block_size"]
+    column = token // size
+    block = column if dump.table is None else dump.table[column]
+    after = dump.layout.atoms[dump.layout.atoms.index("num_blocks") + 1 :]
+    stride = prod(dump.sizes[atom] for atom in after)
+    units = (("elements", stride), ("bytes", stride * dump.stored.dtype.itemsize))
+    complete = replace(
+        known, num_tokens=num_tokens, block_sizes=(size,), block_strides=units, num_blocks=dump.sizes["num_blocks"]
+    )
+    return fingerprint(token, complete, block).told("token")
 
 
 def _float(array: Array) -> Array:

@@ -34,8 +34,8 @@ MAX_DOCUMENT = 3_500_000
 MARKS = {Status.OK: "✓", Status.PARTIAL: "!", Status.ERROR: "!"}
 
 
-def render(report: Report, *, detail: int = 0, colour: bool = False) -> str:
-    """The page."""
+def render(report: Report, *, detail: int = 0, colour: bool = False, pictures: str = "") -> str:
+    """The page. `pictures` are drawings that a command adds, HTML already."""
     shown = visible_report(report)
     title = f"{shown.target.path[:200] or 'degarble'}: {headline(shown)}"
     head = (
@@ -44,7 +44,9 @@ def render(report: Report, *, detail: int = 0, colour: bool = False) -> str:
         f'<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">'
         f"<title>{esc(title)}</title><style>{style()}</style>"
     )
-    body = "".join((_header(shown), f'<main id="main">{"".join(_sections(shown))}</main>', _footer(shown)))
+    body = "".join(
+        (_header(shown, pictures), f'<main id="main">{"".join(_sections(shown, pictures))}</main>', _footer(shown))
+    )
     return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{body}</body></html>\n'
 
 
@@ -60,7 +62,7 @@ def policy() -> str:
     return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 
 
-def _header(report: Report) -> str:
+def _header(report: Report, pictures: str) -> str:
     kind = "ok" if report.status is Status.OK else "error" if _is_red(report) else "warning"
     facts = [f"degarble {report.version}", report.target.kind, *report.target.formats]
     counts = "".join(
@@ -68,7 +70,12 @@ def _header(report: Report) -> str:
         f"{esc(plural(report.summary[severity.value], severity.value))}</li>"
         for severity in (Severity.ERROR, Severity.WARNING)
     )
-    links = [("causes", "Causes", report.causes), ("notes", "Notes", _notes(report)), ("coverage", "Coverage", True)]
+    links = [
+        ("causes", "Causes", bool(report.causes)),
+        ("pictures", "Pictures", bool(pictures)),
+        ("notes", "Notes", bool(_notes(report))),
+        ("coverage", "Coverage", True),
+    ]
     nav = "".join(f'<li><a href="#{name}">{label}</a></li>' for name, label, there in links if there)
     return (
         '<a class="skip" href="#main">Skip to the result</a>'
@@ -88,11 +95,13 @@ def _notes(report: Report) -> list[Any]:
     return [finding for finding in report.findings if finding.role is Role.NOTE]
 
 
-def _sections(report: Report) -> Iterator[str]:
+def _sections(report: Report, pictures: str) -> Iterator[str]:
     if report.failure is not None:
         yield _section("failure", "Why nothing was checked", f"<p>{lines(report.failure)}</p>")
     if report.causes:
         yield _section("causes", "Causes", "".join(_causes(report)))
+    if pictures:
+        yield _section("pictures", "Pictures", pictures)
     if notes := _notes(report):
         yield _section("notes", "Notes", findings_list(notes))
     yield _section("coverage", "Coverage", coverage(report))

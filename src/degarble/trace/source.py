@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from degarble.checkpoint.interface import Source
 from degarble.errors import TargetError, UsageError
+from degarble.trace.edges import with_boundaries
 from degarble.trace.files import replay_files
 from degarble.trace.replay import Verdict
 
@@ -44,4 +45,4 @@ class TraceSource(Source):
     @cached_property
     def verdict(self) -> Verdict:
         """Replay everything. Raises TargetError if a file cannot be read, or is no trace this version knows."""
-        return replay_files(self.paths)
+        return with_boundaries(replay_files(self.paths), self.paths)

@@ -53,9 +53,9 @@ class Timeline:
     last_n: int = 0
 
 
-def read_timeline(path: str) -> Timeline:
-    """Replay for the verdict, then collect what is drawn, up to some events after the first violation."""
-    verdict = replay_items(read_items(path))
+def read_timeline(path: str, verdict: Verdict | None = None) -> Timeline:
+    """Collect what is drawn, up to some events after the first violation; replay first if nobody has."""
+    verdict = verdict or replay_items(read_items(path))
     first = verdict.first
     stop = None if first is None else first.line + 50
     timeline = Timeline(path=path, verdict=verdict, block_size=0)

@@ -33,6 +33,8 @@ class Violation:
     bound: Mapping[str, Number] = field(default_factory=dict)
     is_info: bool = False
     is_likely: bool = False
+    boundary: str = ""
+    """What the position lies on: block, chunk, window, prefix, rejection, 2^31."""
 
 
 class Journal:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from degarble.errors import EvidenceMissing
 from degarble.finding import Confidence, Finding, Location, Severity
@@ -26,9 +26,19 @@ def before(rule: str) -> tuple[str, ...]:
     return CAUSATION[: CAUSATION.index(rule)]
 
 
+@runtime_checkable
+class Partial(Protocol):
+    """A verdict from a format that shows a part of a trace only (`degarble.trace_readers`)."""
+
+    judged: frozenset[str]
+    why: str
+
+
 def broken(trace: Verdict, rule: str, *needed: str) -> Iterator[Finding]:
     """Findings of a rule. Raises EvidenceMissing if the trace has none of the events that it is judged by."""
     found = [violation for violation in trace.violations if violation.rule == rule]
+    if not found and isinstance(trace, Partial) and rule not in trace.judged:
+        raise EvidenceMissing(trace.why)
     if not found and needed and not trace.kinds.intersection(needed):
         raise EvidenceMissing(f"the trace has no {' or '.join(needed)} events")
     further = trace.further.get(rule, 0)
@@ -40,6 +50,8 @@ def _finding(violation: Violation, further: int) -> Finding:
     parts = [violation.message]
     if violation.life:
         parts.append(f"block {violation.block}: {', '.join(violation.life)}")
+    if violation.boundary:
+        parts.append(violation.boundary)
     if further:
         parts.append(f"{further} more of this rule follow")
     return Finding(
