@@ -128,8 +128,8 @@ def honest(bits: int, symmetric: bool, arithmetic: str) -> tuple[Tensor, Tensor]
 def test_the_prediction_is_right_to_a_few_per_cent(bits: int, symmetric: bool, arithmetic: str) -> None:
     error, sigma = honest(bits, symmetric, arithmetic)
     assert abs(rms(error) / rms(sigma) - 1) < 0.04
-    for times in (1.0, 2.0, 3.0):
-        assert abs(coverage(error, sigma, times) - expected_coverage(times)) < 0.01
+    for times, room in ((1.0, 0.02), (2.0, 0.01), (3.0, 0.01)):
+        assert abs(coverage(error, sigma, times) - expected_coverage(times)) < room
 
 
 def test_hoeffding_is_exceeded_less_often_than_it_says() -> None:
