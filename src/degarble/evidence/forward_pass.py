@@ -57,6 +57,24 @@ class Departure(msgspec.Struct, frozen=True, kw_only=True):
     floor: float
 
 
+class Stray(msgspec.Struct, frozen=True, kw_only=True):
+    """How one plainly rounded module's error is distributed, in units of what its rounding should cost."""
+
+    location: Location
+    module: str
+    kind: str
+    """Equal for the same module of all layers."""
+    z: float
+    """rms of error / sigma."""
+    row_z: float
+    """Of the worst row."""
+    row: int
+    coverage: float
+    """Share of the error within two sigma."""
+    weight_z: float
+    """The same in weight space, without activations, over its peers'."""
+
+
 class Disagreement(msgspec.Struct, frozen=True, kw_only=True):
     """One position at the end."""
 
@@ -73,6 +91,8 @@ class ForwardPass:
 
     blames: tuple[Blame, ...] = ()
     collapses: tuple[Collapse, ...] = ()
+    strays: tuple[Stray, ...] = ()
+    """Every module whose error has a distribution to be compared with."""
     departure: Departure | None = None
     kl: float | None = None
     """Mean over positions, reference to candidate, in nats; None where the outputs cannot be compared."""
