@@ -41,7 +41,7 @@ def bounds_of(records: Sequence[LayerRecord], candidate: WalkedModel, spread: Pr
     rows += [_row(ALL, [one for _, one in found])] if len(rows) > 1 else []
     reasons = Counter(one.not_judged for _, one in found if one.not_judged is not None)
     return {
-        "expected_coverage": [_number(expected_coverage(times)) for times in (1.0, 2.0, 3.0)],
+        "expected_coverage": [expected_coverage(times) for times in (1.0, 2.0, 3.0)],
         "claimed_share": CLAIMED_SHARE,
         "table": rows,
         "not_judged": dict(reasons),

@@ -108,22 +108,23 @@ def spectral_norm(matrix: Tensor) -> float:
     """Largest singular value from above: power iteration, raised so that it is too small once in 1e9 matrices.
 
     For a random unit vector u and a positive G of n rows, λmax <= θ (uᵀ Gᵏ u)^(1/k) but for a probability of
-    0.8 sqrt(n) θ^(-k/2) (J. D. Dixon, Estimating extremal eigenvalues, SIAM J. Numer. Anal. 20, 1983).
+    0.8 sqrt(n) θ^(-k/2) (J. D. Dixon, Estimating extremal eigenvalues, SIAM J. Numer. Anal. 20, 1983). The result is 6 to
+    30 % too large, far more than fp32 can take from it.
     """
     size = min(matrix.shape)
-    tall = matrix.double() if matrix.shape[0] >= matrix.shape[1] else matrix.double().T
+    tall = matrix.float() if matrix.shape[0] >= matrix.shape[1] else matrix.float().T
     scale = float(tall.abs().max()) if tall.numel() else 0.0
     if scale == 0.0 or not math.isfinite(scale):
         return scale
     tall = tall / scale
     generator = torch.Generator().manual_seed(PROBE_SEED)
-    vectors = torch.randn(size, POWER_VECTORS, generator=generator, dtype=torch.float64)
+    vectors = torch.randn(size, POWER_VECTORS, generator=generator)
     vectors = vectors / vectors.norm(dim=0)
     growth = torch.zeros(POWER_VECTORS, dtype=torch.float64)
     for _ in range(POWER_STEPS):
         vectors = tall.T @ (tall @ vectors)
-        norms = vectors.norm(dim=0).clamp_min(1e-300)
-        growth += norms.log()
+        norms = vectors.norm(dim=0).clamp_min(1e-30)
+        growth += norms.double().log()
         vectors = vectors / norms
     each = POWER_FAILURE ** (1 / POWER_VECTORS)
     raised = math.log(0.8 * math.sqrt(size) / each) / POWER_STEPS
