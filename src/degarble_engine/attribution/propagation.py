@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -107,17 +106,18 @@ def propagation(
 
 
 class _Trace:
-    """Hidden states of all planted layers and probes, carried through the reference together."""
+    """Hidden states of all planted layers and probes, carried through the reference together: one file each on disk."""
 
     def __init__(self, runner: WalkedModel, batch: TokenBatch, store: HiddenStore) -> None:
         self.runner, self.batch, self.store = runner, batch, store
         self.depth = runner.num_layers
-        self.contractions: dict[int, list[float]] = {}
+        self.contractions: list[float] = []  # by layer, median over probes
         self.injected: list[Tensor] = []  # [tokens] norms, by layer
+        self._relative: dict[str, float] = {}
         self._generator = torch.Generator().manual_seed(NOISE_SEED)
 
     def kept(self, lane: str, layer: int) -> Tensor:
-        """A hidden state, cut to the batch. [sequences, tokens, hidden]"""
+        """A hidden state of the walk, cut to the batch. [sequences, tokens, hidden]"""
         found = self.store.get(lane, layer)
         assert found is not None
         count, width = self.batch.ids.shape
@@ -127,46 +127,57 @@ class _Trace:
         """[valid tokens, hidden]"""
         return hidden[self.batch.valid]
 
+    def state(self, lane: str) -> Tensor:
+        """Where a planted layer or a probe has come to. [sequences, tokens, hidden]"""
+        return self.kept(f"carried-{lane}", 0)
+
     def run(self) -> None:
         """Take every layer once; everything that started before it goes through."""
         for index in range(self.depth):
             if index:
-                with self.runner.layer(index) as module:
-                    for lane in self._started(index):
-                        self.store.put(lane, index + 1, self.runner.run(index, module, self.kept(lane, index)))
+                self._pass(index)
             self._start(index)
-            self._note_contraction(index)
 
-    def _started(self, index: int) -> Iterator[str]:
-        for layer in range(index):
-            yield f"{PLANTED}-{layer}"
-            yield f"{NOISE}-{layer}"
+    def _pass(self, index: int) -> None:
+        healthy = self.kept("reference", index + 1)
+        changes = []
+        with self.runner.layer(index) as module:
+            for lane in (f"{kind}-{layer}" for layer in range(index) for kind in (PLANTED, NOISE)):
+                hidden = self.runner.run(index, module, self.state(lane))
+                self.store.put(f"carried-{lane}", 0, hidden)
+                if lane.startswith(NOISE):
+                    before, after = self._relative[lane], self._relative_error(hidden, healthy)
+                    self._relative[lane] = after
+                    changes += [after / before] if before > MIN_ERROR else []
+        if changes:
+            self.contractions.append(statistics.median(changes))
 
     def _start(self, index: int) -> None:
-        healthy = self.kept("reference", index + 1)
-        difference = self.kept(f"{PLANTED}-{index}", index + 1) - healthy
-        sizes = difference.norm(dim=-1, keepdim=True)
-        noise = torch.randn(difference.shape, generator=self._generator)
+        healthy, planted = self.kept("reference", index + 1), self.kept(f"{PLANTED}-{index}", index + 1)
+        sizes = (planted - healthy).norm(dim=-1, keepdim=True)
+        noise = torch.randn(planted.shape, generator=self._generator)
+        probe = healthy + noise * sizes / noise.norm(dim=-1, keepdim=True)
         self.injected.append(self.rows(sizes)[:, 0])
-        self.store.put(f"{NOISE}-{index}", index + 1, healthy + noise * sizes / noise.norm(dim=-1, keepdim=True))
+        self.store.put(f"carried-{PLANTED}-{index}", 0, planted)
+        self.store.put(f"carried-{NOISE}-{index}", 0, probe)
+        self._relative[f"{NOISE}-{index}"] = self._relative_error(probe, healthy)
 
-    def _note_contraction(self, index: int) -> None:
-        for layer in range(index):
-            before, after = (self.relative(f"{NOISE}-{layer}", at) for at in (index, index + 1))
-            if before > MIN_ERROR:
-                self.contractions.setdefault(index, []).append(after / before)
-
-    def error(self, lane: str, layer: int) -> Tensor:
-        """[tokens] norm of a lane's difference from the reference before `layer`."""
-        return self.rows(self.kept(lane, layer) - self.kept("reference", layer)).norm(dim=1)
+    def _relative_error(self, hidden: Tensor, healthy: Tensor) -> float:
+        return float(
+            (self.rows(hidden - healthy).norm(dim=1) / self.rows(healthy).norm(dim=1).clamp_min(1e-30)).median()
+        )
 
     def size(self, layer: int) -> Tensor:
-        """[tokens] norm of the reference's hidden state."""
+        """[tokens] norm of the reference's hidden state before a layer."""
         return self.rows(self.kept("reference", layer)).norm(dim=1).clamp_min(1e-30)
 
-    def relative(self, lane: str, layer: int) -> float:
-        """Median over tokens."""
-        return float((self.error(lane, layer) / self.size(layer)).median())
+    def at_end(self, lane: str) -> Tensor:
+        """[tokens] norm of what is left of a planted layer or a probe behind the last layer."""
+        return self.rows(self.state(lane) - self.kept("reference", self.depth)).norm(dim=1)
+
+    def candidate_error(self, layer: int) -> float:
+        """Of the candidate's own run, relative, before a layer."""
+        return self._relative_error(self.kept("candidate", layer), self.kept("reference", layer))
 
 
 def _summary(reference: WalkedModel, candidate: WalkedModel, trace: _Trace) -> Propagation:
@@ -175,10 +186,10 @@ def _summary(reference: WalkedModel, candidate: WalkedModel, trace: _Trace) -> P
     found = Propagation(tokens=trace.batch.num_tokens)
     carried, probed = [], []
     for layer, injected in enumerate(trace.injected):
-        alone, noise = trace.error(f"{PLANTED}-{layer}", depth), trace.error(f"{NOISE}-{layer}", depth)
+        alone, noise = trace.at_end(f"{PLANTED}-{layer}"), trace.at_end(f"{NOISE}-{layer}")
         carried.append(alone)
         probed.append(noise)
-        planted = trace.rows(trace.kept(f"{PLANTED}-{layer}", depth))
+        planted = trace.rows(trace.state(f"{PLANTED}-{layer}"))
         found.layers.append(LayerShare(
             layer=layer,
             injected=float((injected / trace.size(layer + 1)).median()),
@@ -187,16 +198,16 @@ def _summary(reference: WalkedModel, candidate: WalkedModel, trace: _Trace) -> P
             probe_gain=_gain(noise, injected),
             kl=divergence(reference, healthy, reference, planted).kl,
         ))  # fmt: skip
-    found.measured = trace.relative("candidate", depth)
+    found.measured = trace.candidate_error(depth)
     found.quadrature, found.probed = _quadrature(carried, end), _quadrature(probed, end)
     found.local = _quadrature(trace.injected, end)
     found.linear_sum = float((torch.stack(carried).sum(0) / end).median())
     found.kl = divergence(reference, healthy, candidate, trace.rows(trace.kept("candidate", depth))).kl
     found.kl_sum = sum(one.kl for one in found.layers)
-    found.growth_exponent = growth_exponent([trace.relative("candidate", layer + 1) for layer in range(depth)])
-    middle = [statistics.median(values) for values in trace.contractions.values()]
-    if middle:
-        found.contraction, found.contraction_range = statistics.median(middle), (min(middle), max(middle))
+    found.growth_exponent = growth_exponent([trace.candidate_error(layer + 1) for layer in range(depth)])
+    if trace.contractions:
+        found.contraction = statistics.median(trace.contractions)
+        found.contraction_range = (min(trace.contractions), max(trace.contractions))
     return found
 
 
