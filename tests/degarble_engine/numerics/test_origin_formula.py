@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -17,6 +20,7 @@ from degarble_engine.numerics.origin_formula import (
 )
 
 W8A4 = Widths(weight=8, activation=4)
+ENTRIES = Reading.ENTRIES
 UNSIGNED = Widths(weight=8, activation=4, signed=False)
 
 
@@ -84,3 +88,14 @@ def test_eight_and_four_bits_are_the_printed_numbers() -> None:
     weight, inputs = torch.tensor([[127.0, 1.0]]), torch.tensor([[15.0, -1.0]])
     assert W8A4.weight_delta(weight) == 1.0 and W8A4.activation_delta(inputs) == 1.0
     assert printed_bound(weight, inputs, W8A4, Reading.ENTRIES) == 1.0 * 15.0 + 1.0 * 127.0
+
+
+def test_the_page_shows_what_the_code_computes() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "explanation" / "error-bounds.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if re.match(r"\| \d+ \|", line)]
+    assert len(rows) == 5
+    for line in rows:
+        inner, *cells = (float(cell.strip(" %")) for cell in line.strip("|").split("|"))
+        unsigned, signed = try_formula(int(inner), UNSIGNED), try_formula(int(inner), W8A4)
+        wanted = [value for one in (unsigned, signed) for value in (one.excess[ENTRIES], 100 * one.inside[ENTRIES])]
+        assert cells == pytest.approx([*wanted, signed.corrected], rel=0.02, abs=0.06), line
