@@ -26,7 +26,7 @@ from degarble_engine.attribution.investigation import Investigation
 from degarble_engine.attribution.outside import outside_groups
 from degarble_engine.attribution.propagation import keep_planted, propagation
 from degarble_engine.attribution.record import COLLAPSED, LayerRecord, record_layer
-from degarble_engine.attribution.straying import strays_of
+from degarble_engine.attribution.straying import misfits_of, strays_of
 from degarble_engine.attribution.table import details_of
 from degarble_engine.numerics.divergence import Divergence, divergence
 from degarble_engine.numerics.precision import FP32, Precision
@@ -153,6 +153,7 @@ def _forward_pass(
         positions=_positions(end, batch),
         num_positions=batch.num_tokens,
         strays=tuple(strays_of(records, candidate)),
+        misfits=tuple(misfits_of(records, candidate)),
         details=details_of(records, candidate, batch, end, noise_kl)
         | ({"bounds": bounds_of(records, candidate, spread)} if question.bounds else {}),
     )

@@ -75,6 +75,20 @@ class Stray(msgspec.Struct, frozen=True, kw_only=True):
     """The same in weight space, without activations, over its peers'."""
 
 
+class Misfit(msgspec.Struct, frozen=True, kw_only=True):
+    """A weight that is not the reference's beyond its format, and what that does on the reference's own input."""
+
+    location: Location
+    module: str
+    norm: str | None
+    """The norm whose fold it does not undo, while others behind that norm do; None where it is no matter of folds."""
+    relative: float
+    """Error of the module's output over the output."""
+    cosine: float
+    slope: float
+    z: float | None
+
+
 class Disagreement(msgspec.Struct, frozen=True, kw_only=True):
     """One position at the end."""
 
@@ -93,6 +107,7 @@ class ForwardPass:
     collapses: tuple[Collapse, ...] = ()
     strays: tuple[Stray, ...] = ()
     """Every module whose error has a distribution to be compared with."""
+    misfits: tuple[Misfit, ...] = ()
     departure: Departure | None = None
     kl: float | None = None
     """Mean over positions, reference to candidate, in nats; None where the outputs cannot be compared."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from degarble.errors import TargetError
 from degarble_engine.attribution.bound_measures import BoundMeasures, bound_measures
-from degarble_engine.attribution.folding import divide_out_pair_folds, is_norm_guilty
+from degarble_engine.attribution.folding import divide_out_pair_folds, is_compensated, is_norm_guilty
 from degarble_engine.attribution.linear_pair import LinearPair, NormPair, linear_pairs, norm_pairs
 from degarble_engine.attribution.measures import Measures, measure, relative_error
 from degarble_engine.numerics.walk import LayerRun, LayerStep
@@ -30,6 +30,8 @@ class NormRecord:
     difference: float
     """Largest |ratio - 1| of the gains."""
     consumers: list[str]
+    unfolded: list[str] = field(default_factory=list)
+    """Consumers that do not make up for it, where others do."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -129,8 +131,16 @@ def record_layer(step: LayerStep, noisy: Tensor, *, with_bounds: bool = False) -
 def _norm(norm: NormPair, guilty: bool) -> NormRecord:
     ratio = norm.candidate / torch.where(norm.reference == 0, torch.ones_like(norm.reference), norm.reference)
     difference = float((ratio - 1).abs().nan_to_num(math.inf).max())
-    consumers = [pair.name for pair in norm.consumers]
-    return NormRecord(name=norm.name, guilty=guilty, difference=difference, consumers=consumers)
+    unfolded = []
+    if norm.differs and not guilty:
+        unfolded = [pair.name for pair in norm.consumers if not is_compensated(pair, norm)]
+    return NormRecord(
+        name=norm.name,
+        guilty=guilty,
+        difference=difference,
+        consumers=[pair.name for pair in norm.consumers],
+        unfolded=unfolded,
+    )
 
 
 def _block(name: str, wanted: Tensor, found: Tensor) -> BlockRecord:
