@@ -162,10 +162,10 @@ def faults_table(model: str) -> str:
         "|---|---|---|---|---|---|",
     ]
     for name, rows_of in found.items():
-        z, share, row, error, within = zip(*rows_of, strict=True)
+        z, shares, worst, errors, held = zip(*rows_of, strict=True)
         lines.append(
-            f"| {name} | {statistics.fmean(z):.2f} ({min(z):.2f}–{max(z):.2f}) | {statistics.fmean(share):.1%} | "
-            f"{statistics.median(row):.1f} | {statistics.median(error):.3f} | {statistics.fmean(within):.2%} |"
+            f"| {name} | {statistics.fmean(z):.2f} ({min(z):.2f}–{max(z):.2f}) | {statistics.fmean(shares):.1%} | "
+            f"{statistics.median(worst):.1f} | {statistics.median(errors):.3f} | {statistics.fmean(held):.2%} |"
         )
     return "\n".join(lines)
 
