@@ -20,10 +20,13 @@ from degarble.registry import rules, rules_on
 from degarble.report.interface import Report, Target
 from degarble.runner import run
 from degarble_engine.attribution.blame import blame_of, tokenizer_blame
+from degarble_engine.attribution.bound_table import bounds_of
 from degarble_engine.attribution.counterfactual import Experiment, HiddenStore
 from degarble_engine.attribution.investigation import Investigation
 from degarble_engine.attribution.outside import outside_groups
+from degarble_engine.attribution.propagation import keep_planted, propagation
 from degarble_engine.attribution.record import COLLAPSED, LayerRecord, record_layer
+from degarble_engine.attribution.straying import misfits_of, strays_of
 from degarble_engine.attribution.table import details_of
 from degarble_engine.numerics.divergence import Divergence, divergence
 from degarble_engine.numerics.precision import FP32, Precision
@@ -47,6 +50,8 @@ class Question:
     precision: Precision = FP32
     state: Path | None = None
     progress: Watch | None = None
+    bounds: bool = False
+    """Also every bound of every linear, and how errors propagate: about as much work again."""
 
 
 def compare(target: str, reference: str, question: Question | None = None) -> Report:
@@ -121,7 +126,7 @@ def _forward_pass(
     kept = None if question.state is None else question.state / "hidden"
     with HiddenStore(kept) as store:
         walk = LayerWalk([reference, candidate], batch, question.state, question.progress)
-        records = _walk(walk, store, reference, kept is not None)
+        records = _walk(walk, store, reference, kept is not None, question.bounds)
         final = [hidden[batch.valid] for hidden in walk.hidden]
         same_depth = candidate.num_layers == reference.num_layers
         end = None
@@ -136,6 +141,7 @@ def _forward_pass(
         if end is None:
             groups = investigation.find_only()
         blames = [blame_of(group, investigation) for group in groups]
+        spread = propagation(reference, candidate, batch, store) if question.bounds and end is not None else None
     tokens = tokenizer_blame(texts, candidate, reference)
     return ForwardPass(
         blames=(*([tokens] if tokens else []), *blames),
@@ -146,11 +152,16 @@ def _forward_pass(
         top1_agreement=None if end is None else end.top1_agreement,
         positions=_positions(end, batch),
         num_positions=batch.num_tokens,
-        details=details_of(records, candidate, batch, end, noise_kl),
+        strays=tuple(strays_of(records, candidate)),
+        misfits=tuple(misfits_of(records, candidate)),
+        details=details_of(records, candidate, batch, end, noise_kl)
+        | ({"bounds": bounds_of(records, candidate, spread)} if question.bounds else {}),
     )
 
 
-def _walk(walk: LayerWalk, store: HiddenStore, reference: WalkedModel, is_kept: bool) -> list[LayerRecord]:
+def _walk(
+    walk: LayerWalk, store: HiddenStore, reference: WalkedModel, is_kept: bool, with_bounds: bool
+) -> list[LayerRecord]:
     """Take every layer: measure, and keep what counterfactuals start from."""
     noise_dtype = PRECISIONS.get(str(reference.config_values.get("dtype") or reference.config_values.get("torch_dtype")
                                      or "bfloat16").removeprefix("torch."), torch.bfloat16)  # fmt: skip
@@ -164,7 +175,9 @@ def _walk(walk: LayerWalk, store: HiddenStore, reference: WalkedModel, is_kept: 
         store.put("reference", step.index, one.input)
         store.put("candidate", step.index, two.input)
         store.put("noise", step.index + 1, noisy)
-        walk.note(record_layer(step, noisy).to_json())
+        if with_bounds:
+            keep_planted(store, step.index, two.again(one.input)[0])
+        walk.note(record_layer(step, noisy, with_bounds=with_bounds).to_json())
     for lane, hidden in zip(("reference", "candidate"), walk.hidden, strict=True):
         store.put(lane, walk.num_layers, hidden)
     return [LayerRecord.from_json(value) for _, value in sorted(walk.notes.items())]

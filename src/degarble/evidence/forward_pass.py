@@ -57,6 +57,38 @@ class Departure(msgspec.Struct, frozen=True, kw_only=True):
     floor: float
 
 
+class Stray(msgspec.Struct, frozen=True, kw_only=True):
+    """How one plainly rounded module's error is distributed, in units of what its rounding should cost."""
+
+    location: Location
+    module: str
+    kind: str
+    """Equal for the same module of all layers."""
+    z: float
+    """rms of error / sigma."""
+    row_z: float
+    """Of the worst row."""
+    row: int
+    coverage: float
+    """Share of the error within two sigma."""
+    weight_z: float
+    """The same in weight space, without activations, over its peers'."""
+
+
+class Misfit(msgspec.Struct, frozen=True, kw_only=True):
+    """A weight that is not the reference's beyond its format, and what that does on the reference's own input."""
+
+    location: Location
+    module: str
+    norm: str | None
+    """The norm whose fold it does not undo, while others behind that norm do; None where it is no matter of folds."""
+    relative: float
+    """Error of the module's output over the output."""
+    cosine: float
+    slope: float
+    z: float | None
+
+
 class Disagreement(msgspec.Struct, frozen=True, kw_only=True):
     """One position at the end."""
 
@@ -73,6 +105,9 @@ class ForwardPass:
 
     blames: tuple[Blame, ...] = ()
     collapses: tuple[Collapse, ...] = ()
+    strays: tuple[Stray, ...] = ()
+    """Every module whose error has a distribution to be compared with."""
+    misfits: tuple[Misfit, ...] = ()
     departure: Departure | None = None
     kl: float | None = None
     """Mean over positions, reference to candidate, in nats; None where the outputs cannot be compared."""

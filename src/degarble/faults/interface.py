@@ -71,7 +71,7 @@ class Fault:
     @property
     def needs_forward_pass(self) -> bool:
         """Whether `degarble compare` sees it and `check` cannot."""
-        return self.rule in rules_on("forward_pass")
+        return self.rule not in rules_on() and self.rule in rules_on("forward_pass")
 
     @property
     def options(self) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from degarble.report.bounds import bounds_lines
+
 MAX_LAYERS = 12
 """Layers shown; those between are left out evenly."""
 MAX_MODULES = 8
@@ -39,6 +41,7 @@ def comparison_lines(comparison: Mapping[str, Any]) -> Iterator[str]:
                 f"{row['sqnr_db']:>17.1f}  {_number(row.get('relative_l2')):>9}  {_number(row.get('z')):>7}  "
                 f"{_number(row.get('row_z')):>7}  {str(row.get('module', '?'))[-50:]}"
             )
+    yield from bounds_lines(comparison.get("bounds"))
 
 
 def _rows(comparison: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:

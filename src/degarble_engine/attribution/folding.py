@@ -33,14 +33,14 @@ def is_norm_guilty(norm: NormPair) -> bool:
         return False
     if not norm.consumers or not bool(torch.isfinite(norm.candidate).all()):
         return True
-    if any(_is_compensated(one, norm) for one in norm.consumers):
+    if any(is_compensated(one, norm) for one in norm.consumers):
         return False
     for one in norm.consumers:
         one.candidate_gain = norm.reference
     return True
 
 
-def _is_compensated(pair: LinearPair, norm: NormPair) -> bool:
+def is_compensated(pair: LinearPair, norm: NormPair) -> bool:
     """Which of the two explains the candidate's weight better, a factor for each row fitted."""
     ratio = norm.reference / torch.where(norm.candidate == 0, torch.ones_like(norm.candidate), norm.candidate)
     plain = _residual(pair.candidate, pair.reference)

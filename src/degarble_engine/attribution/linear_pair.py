@@ -99,6 +99,15 @@ class LinearPair:
         """[out, in] with gain, folds divided out."""
         return self.scaled(self.candidate)
 
+    def bias_difference(self) -> Tensor | None:
+        """[out] candidate's bias minus the reference's, folds divided out; None where neither has one."""
+        mine, theirs = self.candidate_bias, self.reference_bias
+        if mine is not None and self.row_fold is not None:
+            mine = mine / self.row_fold
+        if mine is None or theirs is None:
+            return mine if theirs is None else -theirs
+        return mine - theirs
+
     def planted(self) -> Tensor:
         """The candidate's weight as it would stand in the reference."""
         found = self.folded_candidate()

@@ -1,10 +1,12 @@
 """The numbers of one linear that the ladder judges. All local: the candidate's weight on the *reference's* input.
 
     e           W'c x - W'r x, biases included              z, row z          rms of e / sigma, over all or for the worst row
-    sigma²      x² · step² / 12, honest rounding            weight z          the same with white input: no activations
+    sigma²      x² · variance of honest rounding            weight z          the same with white input: no activations
+    coverage    share of |e| <= 2 sigma, honest: 95.4 %
     slope       <W'c, W'r> / <W'r, W'r>                     row slope         the row farthest from 1
 
-sigma is kept above a tenth of what four bits would give: a zeroed row stored with scale 0 would have none.
+sigma is kept above a tenth of what honest rounding to the same bits would give: a zeroed row stored with scale 0 would
+have none.
 """
 
 from __future__ import annotations
@@ -17,13 +19,15 @@ from torch import Tensor
 
 from degarble_engine.attribution.folding import row_slopes
 from degarble_engine.attribution.linear_pair import LinearPair
-from degarble_engine.attribution.rounding_step import reference_steps, stored_steps
+from degarble_engine.attribution.rounding_step import reference_steps
+from degarble_engine.attribution.stored_rounding import weight_rounding
+from degarble_engine.numerics.precision import FP32
 
-MIN_STEP_SHARE = 0.1
 CLIP_GROUP, INNER_SHARE, MIN_INSIDE = 64, 0.8, 0.25
 SMALL_ROW = 1e-4
 """Rows with less than this share of the mean energy have no slope worth a word."""
 SHOWN_DB = 200.0
+TWO_SIGMA = 2.0
 CONSTANT_ERROR = 0.95
 """|mean over tokens| / rms of an error that is one constant vector: of a bias. Healthy weights reach 0.90."""
 
@@ -59,6 +63,8 @@ class Measures:
     z: float | None
     row_z: float | None
     row_z_at: int
+    coverage: float | None
+    """Share of entries within two sigma."""
     weight_z: float | None
     row_weight_z: float | None
     reference_z: float
@@ -82,19 +88,16 @@ def measure(pair: LinearPair, layer: int | None, is_gguf: bool, own: tuple[Tenso
     finite = bool(torch.isfinite(pair.candidate).all())
     if not finite:
         found = torch.nan_to_num(found, nan=0.0, posinf=0.0, neginf=0.0)
-    stored = None if pair.stored is None else stored_steps(pair.stored, pair.candidate, is_gguf)
+    rounding = weight_rounding(pair, FP32, is_gguf)
     floor = reference_steps(wanted)
-    steps = None if stored is None else pair.scaled(stored).abs()
-    plain = pair.stored is not None and pair.stored.form.format == "plain"
-    if steps is not None and not plain:
-        steps = torch.maximum(steps, MIN_STEP_SHARE * floor)
+    steps = None if rounding is None else (12 * rounding.variance).sqrt()
     delta = found - wanted
     error, output = _error(pair, delta, wanted)
     slopes = row_slopes(found, wanted)
     energy = wanted.pow(2).sum(1)
     slopes = torch.where(energy > SMALL_ROW * energy.mean(), slopes, torch.ones_like(slopes))
     worst_slope = int((slopes - 1).abs().argmax())
-    z, row_z, row_at = _z(pair.input, error, steps)
+    z, row_z, row_at, coverage = _z(pair.input, error, steps)
     inside = _inside(found, wanted)
     weight_z, row_weight_z = _weight_z(delta, steps, inside)
     reference_z, row_reference_z = _weight_z(delta, floor, inside)
@@ -123,6 +126,7 @@ def measure(pair: LinearPair, layer: int | None, is_gguf: bool, own: tuple[Tenso
         z=z,
         row_z=row_z,
         row_z_at=row_at,
+        coverage=coverage,
         weight_z=weight_z,
         row_weight_z=row_weight_z,
         reference_z=reference_z or 0.0,
@@ -142,23 +146,21 @@ def _scheme(pair: LinearPair) -> str:
 
 def _error(pair: LinearPair, delta: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
     error, output = pair.input @ delta.T, pair.input @ wanted.T
-    zero = torch.zeros(1)
-    mine, theirs = pair.candidate_bias, pair.reference_bias
-    if mine is not None and pair.row_fold is not None:
-        mine = mine / pair.row_fold
-    if mine is not None or theirs is not None:
-        error = error + (zero if mine is None else mine) - (zero if theirs is None else theirs)
-        output = output + (zero if theirs is None else theirs)
-    return error, output
+    bias = pair.bias_difference()
+    if pair.reference_bias is not None:
+        output = output + pair.reference_bias
+    return error if bias is None else error + bias, output
 
 
-def _z(inputs: Tensor, error: Tensor, steps: Tensor | None) -> tuple[float | None, float | None, int]:
+def _z(inputs: Tensor, error: Tensor, steps: Tensor | None) -> tuple[float | None, float | None, int, float | None]:
+    """z, the worst row's, which row that is, and the share within two sigma."""
     if steps is None or not error.numel():
-        return None, None, 0
+        return None, None, 0, None
     variance = inputs.pow(2) @ (steps.pow(2) / 12).T
     ratios = error.pow(2) / variance.clamp_min(1e-30)
     rows = ratios.mean(0)
-    return math.sqrt(float(rows.mean())), math.sqrt(float(rows.max())), int(rows.argmax())
+    inside = float((ratios <= TWO_SIGMA**2).float().mean())
+    return math.sqrt(float(rows.mean())), math.sqrt(float(rows.max())), int(rows.argmax()), inside
 
 
 def _weight_z(delta: Tensor, steps: Tensor | None, inside: Tensor) -> tuple[float | None, float | None]:

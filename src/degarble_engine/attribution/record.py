@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from degarble.errors import TargetError
-from degarble_engine.attribution.folding import divide_out_pair_folds, is_norm_guilty
+from degarble_engine.attribution.bound_measures import BoundMeasures, bound_measures
+from degarble_engine.attribution.folding import divide_out_pair_folds, is_compensated, is_norm_guilty
 from degarble_engine.attribution.linear_pair import LinearPair, NormPair, linear_pairs, norm_pairs
 from degarble_engine.attribution.measures import Measures, measure, relative_error
 from degarble_engine.numerics.walk import LayerRun, LayerStep
@@ -29,6 +30,8 @@ class NormRecord:
     difference: float
     """Largest |ratio - 1| of the gains."""
     consumers: list[str]
+    unfolded: list[str] = field(default_factory=list)
+    """Consumers that do not make up for it, where others do."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,6 +66,8 @@ class LayerRecord:
     """Share of tokens for which both routers choose the same experts, on the reference's input."""
     logit_peak: tuple[float, float] | None = None
     """Largest |q·k| of reference and candidate, scaled."""
+    bounds: list[BoundMeasures] = field(default_factory=list)
+    """Of every linear, where they were asked for."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -75,6 +80,7 @@ class LayerRecord:
         plain["measures"] = [Measures(**one) for one in value["measures"]]
         plain["norms"] = [NormRecord(**one) for one in value["norms"]]
         plain["blocks"] = [BlockRecord(**one) for one in value["blocks"]]
+        plain["bounds"] = [BoundMeasures.from_json(one) for one in value.get("bounds", [])]
         return cls(**plain)
 
 
@@ -90,7 +96,7 @@ def pairs_of(step: LayerStep) -> tuple[list[LinearPair], list[NormPair], list[bo
     return pairs, norms, guilty
 
 
-def record_layer(step: LayerStep, noisy: Tensor) -> LayerRecord:
+def record_layer(step: LayerStep, noisy: Tensor, *, with_bounds: bool = False) -> LayerRecord:
     """Measure one layer. Raises TargetError where the reference itself is broken. `noisy`: the floor's hidden state."""
     reference, candidate = step.runs
     if not bool(torch.isfinite(reference.output[reference.taps.valid]).all()):
@@ -117,14 +123,24 @@ def record_layer(step: LayerStep, noisy: Tensor) -> LayerRecord:
         if "." not in name and name in reference.taps.outputs and not name.endswith("norm"):
             found.blocks.append(_block(name, reference.taps.outputs[name], taps.outputs[name]))
     _look_at_choices(found, reference, candidate, taps)
+    if with_bounds:
+        found.bounds = [bound_measures(pair, candidate.model.precision, is_gguf) for pair in pairs]
     return found
 
 
 def _norm(norm: NormPair, guilty: bool) -> NormRecord:
     ratio = norm.candidate / torch.where(norm.reference == 0, torch.ones_like(norm.reference), norm.reference)
     difference = float((ratio - 1).abs().nan_to_num(math.inf).max())
-    consumers = [pair.name for pair in norm.consumers]
-    return NormRecord(name=norm.name, guilty=guilty, difference=difference, consumers=consumers)
+    unfolded = []
+    if norm.differs and not guilty:
+        unfolded = [pair.name for pair in norm.consumers if not is_compensated(pair, norm)]
+    return NormRecord(
+        name=norm.name,
+        guilty=guilty,
+        difference=difference,
+        consumers=[pair.name for pair in norm.consumers],
+        unfolded=unfolded,
+    )
 
 
 def _block(name: str, wanted: Tensor, found: Tensor) -> BlockRecord:

@@ -1,11 +1,6 @@
-"""The size of one rounding step at every weight, from what the file stores: s for integers, the local ulp for floats.
+"""Scales of any granularity spread over the weights, the ulp of floats, and the step that four bits would have.
 
-    integers        s                               one scale a group, channel or tensor
-    E4M3            s · 2^(floor(log2 |w / s|) - 3) at least s · 2^-9
-    E2M1            s · (.5 .5 .5 .5 .75 1 1.5 2)   mean of the two gaps beside each of its eight values
-    plain           the ulp of bf16
-
-Honest rounding has variance step² / 12. GGUF's rows may be permuted and most of its types hide their scales: no steps.
+GGUF's rows may be permuted and most of its types hide their scales: nothing here reads them.
 """
 
 from __future__ import annotations
@@ -18,43 +13,17 @@ from degarble.checkpoint.tensor_data import Array
 from degarble.errors import DegarbleError
 from degarble.formats.interface import StoredModule
 
-PLAIN_MANTISSA = 7
-"""Of bf16, for every plain dtype: what a copy may lose by being stored once more in the usual one."""
-E4M3_MANTISSA, E4M3_SMALLEST = 3, 2.0**-9
-E2M1_STEPS = ((0.25, 0.5), (0.75, 0.5), (1.25, 0.5), (1.75, 0.5), (2.5, 0.75), (3.5, 1.0), (5.0, 1.5), (np.inf, 2.0))
-"""(magnitudes below, step)."""
 REFERENCE_GROUP, REFERENCE_LEVELS = 64, 15
 PRE_SCALE = "pre_quant_scale"
 UNREADABLE = (ValueError, KeyError, IndexError, NotImplementedError, DegarbleError)
 
 
-def stored_steps(module: StoredModule, weight: Tensor, is_gguf: bool) -> Tensor | None:
-    """[out, in] steps of the module's own format; None where the file does not tell."""
-    scheme = module.form.scheme
-    try:
-        if module.form.format == "plain":
-            return ulps(weight, PLAIN_MANTISSA)
-        if scheme is None or is_gguf or module.form.missing:
-            return None
-        scales = _expanded(module, tuple(weight.shape))
-        if scales is not None and module.part(PRE_SCALE) is not None:
-            scales = scales * torch.from_numpy(module.array(PRE_SCALE).astype(np.float32).reshape(1, -1)).abs()
-    except UNREADABLE:
-        return None
-    if scales is None:
-        return None
-    if scheme.type == "int":
-        return scales
-    if scheme.type == "float" and scheme.num_bits == 8:
-        units = (weight / scales).abs().nan_to_num()
-        return scales * ulps(units, E4M3_MANTISSA).clamp_min(E4M3_SMALLEST)
-    if scheme.type == "float" and scheme.num_bits == 4:
-        units = (weight / scales).abs().nan_to_num()
-        steps = torch.full_like(units, E2M1_STEPS[-1][1])
-        for below, step in reversed(E2M1_STEPS[:-1]):
-            steps = torch.where(units < below, step, steps)
-        return scales * steps
-    return None
+def stored_scales(module: StoredModule, weight: Tensor) -> Tensor | None:
+    """[out, in] the scale that every weight is stored with; None where granularity and shape do not fit."""
+    scales = _expanded(module, tuple(weight.shape))
+    if scales is not None and module.part(PRE_SCALE) is not None:
+        scales = scales * torch.from_numpy(module.array(PRE_SCALE).astype(np.float32).reshape(1, -1)).abs()
+    return scales
 
 
 def ulps(values: Tensor, mantissa: int) -> Tensor:

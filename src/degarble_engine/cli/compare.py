@@ -28,6 +28,9 @@ def compare(
         str,
         typer.Option(help="Arithmetic of the candidate: fp32, bf16, fp16, fp16-norm32, fp8, int8, w4a16, w8a4 …"),
     ] = "fp32",
+    bounds: Annotated[
+        bool, typer.Option("--bounds", help="Also every error bound beside the measured error, and how errors add up.")
+    ] = False,
     resume: Annotated[
         Path | None, typer.Option(help="Keep the state of the walk there, and go on from it.", metavar="DIR")
     ] = None,
@@ -63,6 +66,7 @@ def compare(
         origin=(prompts or "--text") if texts else "built-in texts",
         precision=parse(dtype),
         state=resume,
+        bounds=bounds,
         progress=None if quiet else _Progress(),
     )
     report = comparison.compare(target, reference, question)

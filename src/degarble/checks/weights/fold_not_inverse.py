@@ -10,6 +10,7 @@ import numpy as np
 from degarble.checkpoint.tensor_data import Array
 from degarble.checks.weights.explained_by import DAMAGED_FILE, WRONG_READING
 from degarble.evidence.folds import consumers
+from degarble.evidence.forward_pass import ForwardPass
 from degarble.evidence.modules import Modules
 from degarble.evidence.reference_weights import Comparison, ReferenceWeights
 from degarble.finding import Confidence, Finding, Fix
@@ -133,6 +134,20 @@ def rows_not_undone(reference_weights: ReferenceWeights, modules: Modules) -> It
             and (spread > MAX_ERROR / 2 or _both(left, right))
         ):
             yield _rows_finding(first.module, second.module, error)
+
+
+@check("WGT227", confidence=Confidence.LIKELY, level=Level.FORWARD, symptom_of=("DIV903", "DIV902"))
+def fold_not_inverse_on_activations(forward_pass: ForwardPass) -> Iterator[Finding]:
+    """The same in `degarble compare`: of the weights behind a norm some undo its fold and this one does not."""
+    for one in forward_pass.misfits:
+        if one.norm is not None:
+            yield Finding(
+                location=one.location,
+                message=f"{one.module} does not undo the fold of {one.norm}, as others behind it do: on the reference's "
+                f"input its output is {one.relative:.0%} away",
+                measured={"relative_error": round(one.relative, 4), "cosine_similarity": round(one.cosine, 4)},
+                fix=Fix(id="fold-consumer", safe=False),
+            )
 
 
 def _both(left: Array, right: Array) -> bool:

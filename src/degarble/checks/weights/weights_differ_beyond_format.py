@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from degarble.checks.weights.explained_by import DAMAGED_FILE, WRONG_READING
 from degarble.checks.weights.fold_not_inverse import BEFORE
+from degarble.evidence.forward_pass import ForwardPass
 from degarble.evidence.modules import Modules
 from degarble.evidence.reference_weights import Comparison, ReferenceWeights, owner
 from degarble.evidence.store import Evidence
@@ -20,6 +21,8 @@ SCALED_COSINE = 0.9
 """Columns of down_proj and o_proj may carry a fold, which is no difference in steps."""
 MAX_STEPS = 0.75
 """Median |difference| in steps: rounding 0.25, error compensation 0.4; zero points off by one 1.0."""
+MAX_OUTPUT_Z = 3.0
+"""rms of the output's error over what rounding costs: the same three steps with activations. Healthy 0.93 to 1.55."""
 ALL_ROUNDED = 0.99
 """bf16 sources and fp16 scales leave a few codes on the other side of a tie."""
 MAX_SEARCHED = 64
@@ -84,6 +87,23 @@ def weights_differ_beyond_format(
             searched += 1
             held = next(owner(compared, _candidates(compared.module, others)), None)
         yield _finding(compared, kind, held)
+
+
+@check("WGT228", confidence=Confidence.LIKELY, level=Level.FORWARD, symptom_of=("DIV903", "DIV902"))
+def weights_differ_on_activations(forward_pass: ForwardPass) -> Iterator[Finding]:
+    """The same in `degarble compare`: what the difference does to the module's output on the reference's input."""
+    for one in forward_pass.misfits:
+        is_beyond = one.cosine < MIN_COSINE or not MIN_GAIN < one.slope < MAX_GAIN or (one.z or 0.0) > MAX_OUTPUT_Z
+        if one.norm is None and is_beyond:
+            yield Finding(
+                location=one.location,
+                message=f"{one.module}: on the reference's input its output is {one.relative:.0%} away from the reference's "
+                f"(cosine {one.cosine:.2f}), more than its format can explain",
+                measured={"relative_error": round(one.relative, 4), "cosine_similarity": round(one.cosine, 4),
+                          "gain": round(one.slope, 4), "z": None if one.z is None else round(one.z, 2)},
+                bound={"cosine_min": MIN_COSINE, "gain_max": MAX_GAIN, "z_max": MAX_OUTPUT_Z},
+                fix=Fix(id="requantize-from-reference", safe=True),
+            )  # fmt: skip
 
 
 def _kind(compared: Comparison, by_name: Mapping[str | None, Comparison]) -> str | None:
