@@ -88,7 +88,7 @@ class TableJudge:
             for block in table.blocks:
                 if block is not None:
                     held.append(block)
-                    block.holders.remove(table)
+                    block.release(table)
             table.blocks = []
         return held
 
@@ -188,7 +188,7 @@ class TableJudge:
         self._compare_counts(event, sequence)
 
     def _enter(self, event: TableChange, table: Table, column: int, block: Block, what: str) -> None:
-        block.holders.append(table)
+        block.hold(table)
         block.life.append((event.n, f"{what} {table.owner.name}"))
         self._place(event, table, column, block)
         if column * table.geometry.span < table.valid:
@@ -207,7 +207,7 @@ class TableJudge:
                 block=block,
             )
             if block is not None:
-                block.holders.remove(table)
+                block.release(table)
             return
         if column < size:
             old = blocks[column]
@@ -221,7 +221,7 @@ class TableJudge:
                     block=old,
                     position=column * table.geometry.span,
                 )
-                old.holders.remove(table)
+                old.release(table)
             blocks[column] = block
         else:
             table.dirty.update(range(size, column))
@@ -239,7 +239,7 @@ class TableJudge:
                 state.find(event, event.req)
             return
         table = state.table(sequence, event.g)
-        columns = [self._column_of(table, block_id, event, index) for index, block_id in enumerate(event.b)]
+        columns = self._columns(table, event)
         for column, block_id in zip(columns, event.b, strict=True):
             if block_id == table.geometry.null_block or block_id == -1:
                 continue
@@ -254,13 +254,22 @@ class TableJudge:
             self._leave_holes(event, table, [column for column in columns if column is not None])
         self._compare_counts(event, sequence)
 
-    def _column_of(self, table: Table, block_id: int, event: Free, index: int) -> int | None:
-        """The column that a free means: the given one, else the last that holds the block."""
+    def _columns(self, table: Table, event: Free) -> list[int | None]:
+        """The columns that a free means: those given, else the last that holds each block (mostly: the end, backwards)."""
         blocks = table.blocks
-        if event.at is not None:
-            column = event.at + index
-            if 0 <= column < len(blocks) and (held := blocks[column]) is not None and held.id == block_id:
-                return column
+        step = -1 if event.at is None else 1
+        column = len(blocks) - 1 if event.at is None else event.at
+        found: list[int | None] = []
+        for block_id in event.b:
+            held = blocks[column] if 0 <= column < len(blocks) else None
+            found.append(column if held is not None and held.id == block_id else self._column_of(table, block_id))
+            column += step
+        return found
+
+    @staticmethod
+    def _column_of(table: Table, block_id: int) -> int | None:
+        """The last column that holds a block."""
+        blocks = table.blocks
         for column in range(len(blocks) - 1, -1, -1):
             held = blocks[column]
             if held is not None and held.id == block_id:
@@ -271,7 +280,7 @@ class TableJudge:
         block = table.blocks[column]
         assert block is not None
         table.blocks[column] = None
-        block.holders.remove(table)
+        block.release(table)
         block.life.append((event.n, f"freed by {table.owner.name}"))
         if table.step is not None and table.step.is_open:
             block.reader = table.step
