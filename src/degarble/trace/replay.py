@@ -79,7 +79,7 @@ class Replay:
             event.Req: tables.on_req,
             event.Alloc: tables.on_alloc,
             event.Ref: tables.on_ref,
-            event.Free: tables.on_free,
+            event.Free: tables.frees.on_free,
             event.Store: prefix.on_store,
             event.Hit: prefix.on_hit,
             event.Evict: prefix.on_evict,
