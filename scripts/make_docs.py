@@ -46,6 +46,14 @@ def repair_pages() -> dict[Path, str]:
     return {DOCS / "repairs.md": "\n".join(parts)}
 
 
+def kv_kinds() -> dict[Path, str]:
+    """Kinds of KV-cache faults against the rules that see them."""
+    from degarble.trace_faults.kinds import page
+
+    notice = NOTICE.replace("the check's docstring", "src/degarble/data/kv_kinds.toml")
+    return {DOCS / "kv-kinds.md": notice + page()}
+
+
 def command_help() -> dict[Path, str]:
     """`--help` of every command, as a terminal without colour shows it."""
     environment = os.environ | {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb", "_TYPER_FORCE_DISABLE_TERMINAL": "1"}
@@ -61,7 +69,7 @@ def command_help() -> dict[Path, str]:
 
 def main() -> int:
     """Write, or compare."""
-    wanted = rule_pages() | repair_pages() | command_help()
+    wanted = rule_pages() | repair_pages() | kv_kinds() | command_help()
     if "--check" not in sys.argv:
         for path, text in wanted.items():
             path.parent.mkdir(parents=True, exist_ok=True)

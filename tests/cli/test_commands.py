@@ -13,6 +13,7 @@ from degarble.cli.app import run
 from degarble.faults.interface import faults
 from degarble.registry import rules, rules_on
 from degarble.report.text import WIDTH
+from degarble.trace_faults.interface import trace_faults
 
 SCHEMA = json.loads((files("degarble.data") / "report.schema.json").read_text())
 
@@ -114,7 +115,7 @@ def test_rules_as_text_and_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_every_fault_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["inject", "--list"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == len(faults())
+    assert len(capsys.readouterr().out.splitlines()) == len(faults()) + len(trace_faults())
 
 
 def test_demo_names_the_planted_fault(capsys: pytest.CaptureFixture[str]) -> None:

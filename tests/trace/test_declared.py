@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
+from degarble.kv import LAYOUT_RULES, lint
+from degarble.trace_faults.interface import NotApplicable, trace_faults
+from tests.trace.simulator import FLAVOURS
 from tests.trace.test_replay import META, rules_of, told
+from tests.trace.traces import healthy, verdict_of, write
 
 NHD = {"axes": ["num_blocks", "block_size", "num_kv_heads", "head_dim"]}
 
@@ -101,3 +105,49 @@ def test_latent_records(fields: dict[str, Any], is_right: bool, tmp_path: Path) 
     latent = {"kind": "mla", "block_size": 64, "axes": ["num_blocks", "block_size", "latent"], **fields}
     meta = group(**latent) | {"kv_lora_rank": 512, "qk_rope_head_dim": 64}
     assert rules_of(told(tmp_path, meta=meta)) == ([] if is_right else [("KVC631", 0)])
+
+
+@pytest.mark.parametrize("rule", LAYOUT_RULES)
+def test_one_judge_for_traces_and_declarations(rule: str, tmp_path: Path) -> None:
+    """A fault of the meta line breaks the same rules by `kv lint` of the line as by a replay of the trace."""
+    planted = 0
+    for flavour in ("plain", "odd-size", "forks"):
+        for fault in trace_faults():
+            if fault.rule != rule:
+                continue
+            try:
+                events, place = fault.plant(healthy(flavour), 1)
+            except NotApplicable:
+                continue
+            if place.line != 0:
+                continue
+            planted += 1
+            replayed = {one.rule for one in verdict_of(tmp_path / "t.jsonl", events[:1]).violations}
+            linted = {one.rule for one in lint(write(tmp_path / "m.jsonl", events[:1])).findings}
+            assert rule in replayed and linted & set(LAYOUT_RULES) == replayed, (flavour, fault.name)
+    assert planted
+
+
+def test_healthy_meta_lines_are_healthy_declarations(tmp_path: Path) -> None:
+    for flavour in FLAVOURS:
+        report = lint(write(tmp_path / "m.jsonl", healthy(flavour)[:1]))
+        assert not report.findings and not report.failure, (flavour, report.findings)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"shape": [], "axes": []},
+        {"shape": [0, 16], "strides": [1, 1]},
+        {"shape": [1 << 70] * 4, "itemsize": 0},
+        {"axes": ["num_blocks"] * 4, "shape": [1, 2, 3, 4], "strides": [-1, -2, -3, -4]},
+        {"layers": [0, 0, 0], "owner": [5, 5]},
+        {"layers": [], "owner": [1]},
+        {"kind": "mla", "shape": [1], "axes": ["latent", "kv", "head_dim"], "parts": []},
+        {"kernel_block_size": 0, "block_size": -3, "num_blocks": 0, "index_bits": -7, "shape": [4, 4]},
+        {"kernel_block_size": -16, "shape": [4, 4], "axes": ["num_blocks", "block_size"], "index_bits": 1},
+    ],
+)
+def test_numbers_of_no_tensor_crash_nothing(fields: dict[str, Any], tmp_path: Path) -> None:
+    for more in ({}, {"tp": 0}, {"num_kv_heads": 0, "tp": -1}, {"num_kv_heads": 1 << 40, "num_heads": 1 << 41}):
+        told(tmp_path, meta=group(**fields) | more)

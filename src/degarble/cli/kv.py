@@ -180,8 +180,8 @@ def compare_dump(
 ) -> int:
     """Compare two dumped caches by layer, K or V, token, head and lane, and say what explains a difference."""
     from degarble.errors import LayoutMismatch
+    from degarble.kvcache.boundary import Boundaries
     from degarble.kvcache.dump import compare_dumps, make_dump
-    from degarble.trace.boundary import Boundaries
 
     if format not in ("text", "json"):
         raise UsageError(f"--format {format!r}: text or json")

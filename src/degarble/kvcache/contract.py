@@ -12,6 +12,7 @@ from typing import Any
 from degarble.errors import LayoutMismatch
 from degarble.kvcache.geometry import Geometry
 from degarble.kvcache.layout import KVLayout
+from degarble.kvcache.reach import Beyond, beyond
 from degarble.kvcache.tensor_facts import TensorFacts
 
 Number = int | float | str
@@ -124,24 +125,33 @@ def _explained_by(geometry: Geometry, axis: str, stride: int, declared: KVLayout
 
 def index_violations(layout: KVLayout, geometry: Geometry, facts: TensorFacts, index_bits: int) -> Iterator[Violation]:
     """KVC619: the last element's index in elements and in bytes stays below 2^(bits - 1)."""
-    if index_bits >= 64 or facts.shape != layout.shape(geometry):
+    if facts.shape != layout.shape(geometry):
         return
-    limit = 1 << (index_bits - 1)
-    page = layout.split_strides(geometry, facts.strides)["num_blocks"]
-    for unit, scale in (("elements", 1), ("bytes", facts.itemsize)):
-        last = facts.reach * scale
-        if last < limit:
-            continue
-        inside = last - (geometry.num_blocks - 1) * page * scale
-        first_whole = -(-limit // (page * scale))
-        first_touched = max(0, (limit - 1 - inside) // (page * scale) + 1)
-        first = first_whole if first_whole < geometry.num_blocks else first_touched
-        yield Violation(
-            rule="KVC619",
-            key="index_bits",
-            message=f"block {first} is the first whose index passes 2^{index_bits - 1} {unit}: block stride {page * scale} "
-            f"{unit}, {geometry.num_blocks} blocks, last index {last}",
-            measured={"last_index": last, "unit": unit, "first_bad_block": first, "first_touched": first_touched},
-            bound={"index_below": limit},
-            block=first,
-        )
+    page_axis = next(at for at, axis in enumerate(layout.axes) if "num_blocks" in axis.split("*"))
+    for far in beyond(
+        facts.shape,
+        facts.strides,
+        page_axis,
+        offset=facts.offset,
+        itemsize=facts.itemsize,
+        index_bits=index_bits,
+    ):
+        yield index_violation(far, facts.shape[page_axis])
+
+
+def index_violation(far: Beyond, num_blocks: int) -> Violation:
+    """KVC619, told the same way of a tensor, a declaration and a trace."""
+    bits = far.limit.bit_length() - 1
+    blocks: dict[str, Number] = {}
+    if far.first_bad_block is not None and far.first_touched is not None:
+        blocks = {"first_bad_block": far.first_bad_block, "first_touched": far.first_touched}
+    return Violation(
+        rule="KVC619",
+        key="index_bits",
+        message=f"block {far.first_bad_block} is the first whose index passes 2^{bits} {far.unit}: block stride "
+        f"{far.page_stride} {far.unit}, {num_blocks} blocks, last index {far.last_index} (declare index_bits 64 if no kernel "
+        "is 32-bit)",
+        measured={"last_index": far.last_index, "unit": far.unit, **blocks},
+        bound={"index_below": far.limit},
+        block=far.first_bad_block,
+    )

@@ -141,7 +141,7 @@ class KVDeclaration(msgspec.Struct, kw_only=True):
     @property
     def local_kv_heads(self) -> int | None:
         """KV heads of one rank."""
-        return None if self.num_kv_heads is None else max(1, self.num_kv_heads // self.tp)
+        return None if self.num_kv_heads is None else max(1, self.num_kv_heads // max(1, self.tp))
 
     @property
     def latent(self) -> int:

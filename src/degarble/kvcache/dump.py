@@ -16,9 +16,9 @@ import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
 from degarble.errors import LayoutMismatch
+from degarble.kvcache.boundary import Boundaries, fingerprint
 from degarble.kvcache.layout import CATALOGUE, KVLayout
 from degarble.kvcache.slot_mapping import slot_mapping
-from degarble.trace.boundary import Boundaries, fingerprint
 
 CANONICAL = ("layers", "kv", "num_blocks", "block_size", "num_kv_heads", "head_dim")
 MAX_SHIFT = 64

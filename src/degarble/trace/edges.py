@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
-from degarble.trace.boundary import Boundaries, fingerprint
+from degarble.kvcache.boundary import Boundaries, fingerprint
 from degarble.trace.event import Commit, Fwd, Group, Hit, Meta, Req, Rollback
 from degarble.trace.reader import read_items
 from degarble.trace.replay import Verdict

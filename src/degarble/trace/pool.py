@@ -32,19 +32,33 @@ Value = Any
 class OpenStep:
     """One engine step between its B and its E."""
 
-    __slots__ = ("blocks", "is_open", "n", "name")
+    __slots__ = ("_blocks", "_told", "is_open", "n", "name")
 
-    def __init__(self, name: Name | None, n: int, blocks: frozenset[int]) -> None:
+    def __init__(self, name: Name | None, n: int, blocks: list[int] | None) -> None:
         self.name = name
         self.n = n
-        self.blocks = blocks
         self.is_open = True
+        self._told = blocks
+        self._blocks: frozenset[int] | None = None
+
+    @property
+    def blocks(self) -> frozenset[int]:
+        """Blocks that it reads and writes. Steps list hundreds of them and few are ever asked, so the set is made late."""
+        if self._blocks is None:
+            self._blocks = frozenset(self._told or ())
+            self._told = None
+        return self._blocks
+
+    def close(self) -> None:
+        """It uses nothing any more; blocks that it wrote may still name it."""
+        self.is_open = False
+        self._told = self._blocks = None
 
 
 class Block:
     """One physical block."""
 
-    __slots__ = ("entry", "holders", "id", "life", "reader", "rows", "step", "transfers", "write")
+    __slots__ = ("entry", "holders", "id", "life", "reader", "rows", "sole", "step", "transfers", "write")
 
     def __init__(self, block_id: int) -> None:
         self.id = block_id
@@ -61,7 +75,32 @@ class Block:
         """A step that was open, and used the block, when it was freed."""
         self.transfers: list[Any] = []
         """Open transfers that read or write it."""
+        self.sole: Table | None = None
+        """Its only holder while no transfer is open on it: the one that may write without a further look."""
         self.life: deque[tuple[int, str]] = deque(maxlen=LIFE_EVENTS)
+
+    def hold(self, table: Table) -> None:
+        """One more table entry."""
+        self.holders.append(table)
+        self._set_sole()
+
+    def release(self, table: Table) -> None:
+        """One table entry less."""
+        self.holders.remove(table)
+        self._set_sole()
+
+    def join(self, transfer: Any) -> None:
+        """A transfer begins to read or write it."""
+        self.transfers.append(transfer)
+        self._set_sole()
+
+    def part(self, transfer: Any) -> None:
+        """A transfer has ended."""
+        self.transfers.remove(transfer)
+        self._set_sole()
+
+    def _set_sole(self) -> None:
+        self.sole = self.holders[0] if len(self.holders) == 1 and not self.transfers else None
 
     def life_line(self) -> tuple[str, ...]:
         """The last events of the block, oldest first."""

@@ -1,7 +1,6 @@
 """Replays a trace through all its invariants in one pass, and names the first violating event.
 
-The main loop has the short way of the commonest event, a plain decode forward: one token, right after the last one, into
-a row of a block that only this request holds, with no column changed since the last read. All else goes to the judges.
+The loop itself, with the short way of plain decodes, is in `plain_decode.py`; all else goes to one judge per noun.
 """
 
 from __future__ import annotations
@@ -14,11 +13,12 @@ from typing import Any
 from degarble.errors import TargetError
 from degarble.trace import event
 from degarble.trace.declared import MetaJudge
-from degarble.trace.event import SCHEMA, AnyEvent, Broken, Commit, Event, Fwd, Meta, Step
+from degarble.trace.event import SCHEMA, AnyEvent, Broken, Event, Meta, Step
 from degarble.trace.forward import ForwardJudge
 from degarble.trace.geometry import MAX_BLOCK_SIZE
 from degarble.trace.graph import GraphJudge
-from degarble.trace.pool import HUGE, OpenStep
+from degarble.trace.plain_decode import judge_events
+from degarble.trace.pool import OpenStep
 from degarble.trace.prefix import PrefixJudge
 from degarble.trace.reader import Item
 from degarble.trace.scale import ScaleJudge
@@ -79,13 +79,13 @@ class Replay:
             event.Req: tables.on_req,
             event.Alloc: tables.on_alloc,
             event.Ref: tables.on_ref,
-            event.Free: tables.on_free,
+            event.Free: tables.frees.on_free,
             event.Store: prefix.on_store,
             event.Hit: prefix.on_hit,
             event.Evict: prefix.on_evict,
             event.Step: self.on_step,
-            event.Fwd: self.on_fwd,
-            event.Commit: self.on_commit,
+            event.Fwd: self.forward.on_fwd,
+            event.Commit: self.settle.on_commit,
             event.Rollback: self.settle.on_rollback,
             event.Copy: self.settle.on_copy,
             event.Shift: self.settle.on_shift,
@@ -113,40 +113,31 @@ class Replay:
             self._feed(items)  # type: ignore[arg-type]
 
     def _feed(self, events: list[AnyEvent]) -> None:
-        handlers = self._handlers
-        expected = self._next
-        for item in events:
-            if item.n != expected:
-                self._next = expected
-                self._on_gap(item)
-                expected = item.n
-            expected += 1
-            handlers[type(item)](item)
-        self._next = expected
+        self._next = judge_events(events, self._next, self.state, self._handlers, self._on_gap)
 
-    def _on_gap(self, event: Event) -> None:
+    def _on_gap(self, event: Event, expected: int) -> None:
         """The counter has no gap; after a line without one, one number may be missing."""
-        if (self._is_slack and event.n == self._next + 1) or not self.checks_counter:
+        if (self._is_slack and event.n == expected + 1) or not self.checks_counter:
             self._is_slack = False
             return
         self._is_slack = False
-        lost = event.n - self._next
+        lost = event.n - expected
         self.journal.floor = max(self.journal.floor, event.n)
         what = f"{lost} events are missing before it" if lost > 0 else "it was there before, or lines changed places"
         self.state.fail(
             "KVC623",
             event,
-            f"the counter goes from {self._next - 1} to {event.n}: {what}",
+            f"the counter goes from {expected - 1} to {event.n}: {what}",
             key="n",
             measured={"n": _short(event.n)},
-            bound={"n": self._next},
+            bound={"n": expected},
         )
 
     def _on_broken(self, broken: Broken) -> None:
         self.num_broken += 1
         if broken.has_counter:
             if broken.n != self._next and self.checks_counter:
-                self._on_gap(Event(n=broken.n))
+                self._on_gap(Event(n=broken.n), self._next)
             self._next = broken.n + 1
         else:
             self._is_slack = True
@@ -181,70 +172,22 @@ class Replay:
         if event.ph == "B":
             if event.step in state.steps:
                 state.fail("KVC623", event, f"step {event.step} begins while it is open", key=f"step {event.step}")
-                state.steps.pop(event.step).is_open = False
-            step = OpenStep(event.step, event.n, frozenset(event.blocks or ()))
+                state.steps.pop(event.step).close()
+            step = OpenStep(event.step, event.n, event.blocks)
             state.steps[event.step] = step
             state.step = step
             if len(state.steps) > MAX_STEPS:
-                state.steps.pop(next(iter(state.steps))).is_open = False
+                state.steps.pop(next(iter(state.steps))).close()
         elif event.ph == "E":
             ended = state.steps.pop(event.step, None)
             if ended is None:
                 state.fail("KVC623", event, f"step {event.step} ends and was not open", key=f"step {event.step}")
                 return
-            ended.is_open = False
+            ended.close()
             if state.step is ended:
                 state.step = next(reversed(state.steps.values()), None)
         else:
             state.fail("KVC623", event, f"step {event.step} has the phase {event.ph[:20]!r}, not B or E", key="ph")
-
-    def on_fwd(self, event: Fwd) -> None:
-        """The short way of a plain decode; see the module's head."""
-        state = self.state
-        sequence = state.sequences.get(event.req)
-        if sequence is not None and (table := sequence.table) is not None:
-            low, high = event.pos
-            if low == table.valid and low >= table.plain_from and high - low == 1 and event.kv == high:
-                size = table.block_size
-                row = low % size
-                values = sequence.values
-                if low < len(values) and not table.dirty and low // size < len(table.blocks):
-                    block = table.blocks[low // size]
-                    if (
-                        block is not None
-                        and event.slots == [block.id * size + row]
-                        and len(rows := block.rows) == row
-                        and len(block.holders) == 1
-                        and not block.transfers
-                        and event.rope is None
-                        and event.tab is None
-                        and not event.draft
-                        and not event.g
-                    ):
-                        rows.append(values[low])
-                        block.write = event
-                        block.step = table.step = state.step
-                        table.lo = low
-                        table.valid = high
-                        return
-        self.forward.on_fwd(event)
-
-    def on_commit(self, event: Commit) -> None:
-        """The short way of a decode's commit: one token, where the last one ended, of a request with one table."""
-        sequence = self.state.sequences.get(event.req)
-        if sequence is not None and (table := sequence.table) is not None and table.plain_from < HUGE:
-            values = sequence.values
-            at, ids = event.at, event.ids
-            if (
-                at == table.valid
-                and at == event.len == len(values)
-                and ids is not None
-                and len(ids) == 1 == len(sequence.tables)
-                and sequence.is_running
-            ):
-                values.append(sequence.base + ids[0])
-                return
-        self.settle.on_commit(event)
 
     def finish(self) -> Verdict:
         """The verdict after the last event."""

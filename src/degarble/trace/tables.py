@@ -1,12 +1,12 @@
-"""Requests and block tables: req, alloc, ref, free. Judges KVC605, and what touching a block may break.
+"""Requests and what enters their block tables: req, alloc, ref. Judges KVC605, and what touching a block may break.
 
-`free` with a column leaves a hole (a window column, or the source of a copy-on-write); without one it takes the end of
-the row off. The engine's own counts (`rc`) must equal the number of table entries after the event.
+What leaves a table is judged by `frees.py`.
 """
 
 from __future__ import annotations
 
-from degarble.trace.event import Alloc, Free, Ref, Req, TableChange
+from degarble.trace.event import Alloc, Ref, Req, TableChange
+from degarble.trace.frees import FreeJudge
 from degarble.trace.namespace import base_of
 from degarble.trace.pool import Block, Sequence, Table
 from degarble.trace.state import State
@@ -19,6 +19,7 @@ class TableJudge:
 
     def __init__(self, state: State) -> None:
         self.state = state
+        self.frees = FreeJudge(state)
 
     def on_req(self, event: Req) -> None:
         """A request begins, pauses, goes on or ends."""
@@ -88,7 +89,7 @@ class TableJudge:
             for block in table.blocks:
                 if block is not None:
                     held.append(block)
-                    block.holders.remove(table)
+                    block.release(table)
             table.blocks = []
         return held
 
@@ -117,7 +118,7 @@ class TableJudge:
                 block.step = block.reader = None
                 self._enter(event, table, column, block, "allocated by")
             column += 1
-        self._compare_counts(event, sequence)
+        self.frees.compare_counts(event, sequence)
 
     def _is_free(self, event: Alloc, block: Block, sequence: Sequence) -> None:
         """Free once, nobody reads it, and the prefix map has let go of it."""
@@ -185,10 +186,10 @@ class TableJudge:
                     self._enter(event, table, column, block, "taken by")
                     table.dirty.add(column)
             column += 1
-        self._compare_counts(event, sequence)
+        self.frees.compare_counts(event, sequence)
 
     def _enter(self, event: TableChange, table: Table, column: int, block: Block, what: str) -> None:
-        block.holders.append(table)
+        block.hold(table)
         block.life.append((event.n, f"{what} {table.owner.name}"))
         self._place(event, table, column, block)
         if column * table.geometry.span < table.valid:
@@ -207,7 +208,7 @@ class TableJudge:
                 block=block,
             )
             if block is not None:
-                block.holders.remove(table)
+                block.release(table)
             return
         if column < size:
             old = blocks[column]
@@ -221,130 +222,12 @@ class TableJudge:
                     block=old,
                     position=column * table.geometry.span,
                 )
-                old.holders.remove(table)
+                old.release(table)
             blocks[column] = block
         else:
             table.dirty.update(range(size, column))
             blocks.extend([None] * (column - size))
             blocks.append(block)
-
-    def on_free(self, event: Free) -> None:
-        """Blocks leave a table: from the end, or from given columns."""
-        state = self.state
-        sequence = state.sequences.get(event.req)
-        if sequence is None:
-            if event.req in state.ended:
-                self._freed_again(event, event.b[0] if event.b else None, str(event.req), "has ended")
-            else:
-                state.find(event, event.req)
-            return
-        table = state.table(sequence, event.g)
-        columns = [self._column_of(table, block_id, event, index) for index, block_id in enumerate(event.b)]
-        for column, block_id in zip(columns, event.b, strict=True):
-            if block_id == table.geometry.null_block or block_id == -1:
-                continue
-            if column is None or table.blocks[column] is None:
-                if state.checked_block(event, block_id, sequence.name) is not None:
-                    self._freed_again(event, block_id, sequence.name, "does not hold it")
-                return
-            self._leave(event, table, column)
-        if event.at is None:
-            self._shorten(event, table)
-        elif any(block is not None for block in table.blocks):
-            self._leave_holes(event, table, [column for column in columns if column is not None])
-        self._compare_counts(event, sequence)
-
-    def _column_of(self, table: Table, block_id: int, event: Free, index: int) -> int | None:
-        """The column that a free means: the given one, else the last that holds the block."""
-        blocks = table.blocks
-        if event.at is not None:
-            column = event.at + index
-            if 0 <= column < len(blocks) and (held := blocks[column]) is not None and held.id == block_id:
-                return column
-        for column in range(len(blocks) - 1, -1, -1):
-            held = blocks[column]
-            if held is not None and held.id == block_id:
-                return column
-        return None
-
-    def _leave(self, event: Free, table: Table, column: int) -> None:
-        block = table.blocks[column]
-        assert block is not None
-        table.blocks[column] = None
-        block.holders.remove(table)
-        block.life.append((event.n, f"freed by {table.owner.name}"))
-        if table.step is not None and table.step.is_open:
-            block.reader = table.step
-        table.dirty.discard(column)
-
-    def _leave_holes(self, event: Free, table: Table, columns: list[int]) -> None:
-        """Columns inside the row: of a window, which no query may need any more, or a copy-on-write's source.
-
-        The column that is written next may be such a source: if nothing takes its place, the next forward says so.
-        """
-        geometry = table.geometry
-        table.dirty.update(columns)
-        if geometry.window is None or geometry.block_size == 0 or not columns:
-            return
-        table.null_end = max(table.null_end, (max(columns) + 1) * geometry.span)
-        table.set_plain()
-        first = geometry.first_read(table.settled)
-        for column, block_id in zip(columns, event.b, strict=False):
-            block = self.state.pool(event.g).block(block_id)
-            start, end = column * geometry.span, (column + 1) * geometry.span
-            if end > first and start < table.valid and not start <= table.settled < end:
-                self.state.fail(
-                    "KVC615",
-                    event,
-                    f"column {column} (positions {start} to {end - 1}) is freed while position {table.settled} of "
-                    f"{table.owner.name} still reads from {first} on (window {geometry.window})",
-                    request=table.owner.name,
-                    block=block,
-                    position=max(first, start),
-                    measured={"last_freed_position": end - 1, "settled": table.settled},
-                    bound={"last_free_position": first - 1},
-                )
-
-    def _shorten(self, event: Free, table: Table) -> None:
-        blocks = table.blocks
-        while blocks and blocks[-1] is None:
-            blocks.pop()
-            table.dirty.discard(len(blocks))
-        if blocks and len(blocks) * table.geometry.span < table.valid and table.cut_at is None:
-            table.cut_at = event.n
-        table.dirty.update(c for c, held in enumerate(blocks) if held is None)
-
-    def _freed_again(self, event: Free, block_id: int | None, name: str, why: str) -> None:
-        block = None if block_id is None else self.state.pool(event.g).block(block_id)
-        count = 0 if block is None else len(block.holders)
-        self.state.fail(
-            "KVC605",
-            event,
-            f"{name} frees block {block_id} and {why}: it was freed before, or never taken",
-            request=name,
-            block=block,
-            measured={"ref_count": count, "freed_by_non_holder": 1},
-            bound={"freed_by_non_holder": 0},
-        )
-
-    def _compare_counts(self, event: TableChange, sequence: Sequence) -> None:
-        if event.rc is None:
-            return
-        blocks = self.state.pool(event.g).blocks
-        for block_id, told in zip(event.b, event.rc, strict=False):
-            block = blocks.get(block_id)
-            if block is not None and len(block.holders) != told:
-                self.state.fail(
-                    "KVC605",
-                    event,
-                    f"the engine counts {told} references to block {block_id}, {len(block.holders)} table entries "
-                    "hold it",
-                    request=sequence.name,
-                    block=block,
-                    measured={"ref_count": told},
-                    bound={"ref_count": len(block.holders)},
-                )
-                return
 
 
 MAX_SKIPPED = 1 << 16

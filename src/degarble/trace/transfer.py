@@ -81,7 +81,7 @@ class TransferJudge:
                     table.dirty.update(c for c, held in enumerate(table.blocks) if held is block)
             else:
                 self._is_computed(event, block)
-            block.transfers.append(transfer)
+            block.join(transfer)
             block.life.append((event.n, f"{event.dir} {event.id} began"))
 
     def _whole(self, event: Xfer) -> None:
@@ -186,7 +186,7 @@ class TransferJudge:
     @staticmethod
     def _close(transfer: Transfer) -> None:
         for block in transfer.blocks:
-            block.transfers.remove(transfer)
+            block.part(transfer)
 
     def _fill(self, event: Xfer, transfer: Transfer, kept: Kept | None) -> None:
         size = self.state.geometry(event.g).block_size

@@ -37,6 +37,8 @@ class TracePatient:
 
     events: list[Fields]
     rng: random.Random
+    moment: int | None = None
+    """The counter from which on the fault shall come: at the first event that fits. None: at a random one."""
 
     @property
     def meta(self) -> Fields:
@@ -59,6 +61,18 @@ class TracePatient:
             raise NotApplicable("nothing suitable")
         return self.rng.choice(pool)
 
+    def pick_event(self, candidates: Iterable[int]) -> int:
+        """One of several events. Raises NotApplicable if there are none, or none from the moment on."""
+        return self._at_moment([(index, None) for index in candidates])[0]
+
+    def _at_moment(self, found: list[tuple[int, T]]) -> tuple[int, T]:
+        if self.moment is None:
+            return self.pick(found)
+        later = [one for one in found if one[0] >= self.moment]
+        if not later:
+            raise NotApplicable(f"nothing suitable from event {self.moment} on")
+        return min(later, key=lambda one: one[0])
+
     def of(self, *kinds: str) -> list[int]:
         """Indices of the events of some kinds."""
         return [index for index, event in enumerate(self.events) if event.get("ev") in kinds]
@@ -73,7 +87,7 @@ class TracePatient:
     def pick_state(self, is_suitable: Callable[[Fields, State], T | None]) -> tuple[int, T]:
         """An index, and what the function gave for it (None: not suitable)."""
         found = [(i, value) for i, event, state in self.states() if (value := is_suitable(event, state)) is not None]
-        return self.pick(found)
+        return self._at_moment(found)
 
     def insert(self, index: int, *events: Fields) -> None:
         """Put events before an index."""
@@ -108,9 +122,9 @@ class TraceFault:
         """First line of the docstring."""
         return inspect.cleandoc(self.function.__doc__ or "").split("\n", 1)[0]
 
-    def plant(self, events: Sequence[Fields], seed: int) -> tuple[list[Fields], Location]:
+    def plant(self, events: Sequence[Fields], seed: int, moment: int | None = None) -> tuple[list[Fields], Location]:
         """A changed copy, and the place where the rule must point. Raises NotApplicable."""
-        patient = TracePatient(events=copy.deepcopy(list(events)), rng=random.Random(seed))
+        patient = TracePatient(events=copy.deepcopy(list(events)), rng=random.Random(seed), moment=moment)
         place = self.function(patient)
         if self.renumbers:
             for index, event in enumerate(patient.events):

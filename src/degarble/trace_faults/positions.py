@@ -10,7 +10,7 @@ from degarble.trace_faults.interface import Fields, NotApplicable, TracePatient,
 @trace_fault("KVC607")
 def position_ids_shifted(patient: TracePatient) -> Location:
     """Position ids run ahead of the cache index."""
-    index = patient.pick(patient.of("fwd"))
+    index = patient.pick_event(patient.of("fwd"))
     event = patient.events[index]
     k = patient.pick((-2, -1, 1, 3, 16))
     event["rope"] = [p + k for p in event.get("rope") or range(*event["pos"])]
@@ -21,7 +21,7 @@ def position_ids_shifted(patient: TracePatient) -> Location:
 @trace_fault("KVC616")
 def rollback_keeps_one_row_more(patient: TracePatient) -> Location:
     """A rollback leaves the row of a rejected draft."""
-    index = patient.pick(patient.of("rollback"))
+    index = patient.pick_event(patient.of("rollback"))
     event = patient.events[index]
     event["len"] += 1
     patient.cut(index)
@@ -31,7 +31,7 @@ def rollback_keeps_one_row_more(patient: TracePatient) -> Location:
 @trace_fault("KVC616")
 def rollback_forgotten(patient: TracePatient) -> Location:
     """The request goes on behind its rejected drafts."""
-    lost = patient.pick(patient.of("rollback"))
+    lost = patient.pick_event(patient.of("rollback"))
     name = patient.events[lost]["req"]
     del patient.events[lost]
     later = [i for i in patient.of("fwd") if i >= lost and patient.events[i]["req"] == name]
@@ -47,7 +47,7 @@ def rollback_forgotten(patient: TracePatient) -> Location:
 @trace_fault("KVC621")
 def state_of_another_position(patient: TracePatient) -> Location:
     """The recurrent state is one token behind."""
-    index = patient.pick(i for i in patient.of("fwd") if patient.events[i]["pos"][0] > 1)
+    index = patient.pick_event(i for i in patient.of("fwd") if patient.events[i]["pos"][0] > 1)
     event = patient.events[index]
     state = {"ev": "state", "req": event["req"], "idx": 3, "valid_at": event["pos"][0] - 1, "init": False}
     patient.insert(index, state)
@@ -58,7 +58,7 @@ def state_of_another_position(patient: TracePatient) -> Location:
 @trace_fault("KVC621")
 def state_not_zeroed(patient: TracePatient) -> Location:
     """A new request begins from a state that somebody left."""
-    index = patient.pick(i for i in patient.of("fwd") if patient.events[i]["pos"][0] == 0)
+    index = patient.pick_event(i for i in patient.of("fwd") if patient.events[i]["pos"][0] == 0)
     name = patient.events[index]["req"]
     patient.insert(index, {"ev": "state", "req": name, "idx": 3, "valid_at": 0, "init": False})
     patient.cut(index)
@@ -83,7 +83,7 @@ def hit_takes_everything(patient: TracePatient) -> Location:
 @trace_fault("KVC625")
 def forward_of_nothing(patient: TracePatient) -> Location:
     """A forward computes an empty range."""
-    index = patient.pick(patient.of("fwd"))
+    index = patient.pick_event(patient.of("fwd"))
     event = patient.events[index]
     event.update(pos=[event["pos"][0], event["pos"][0]], slots=[], kv=event["pos"][0])
     event.pop("rope", None)
@@ -94,7 +94,7 @@ def forward_of_nothing(patient: TracePatient) -> Location:
 @trace_fault("KVC626")
 def length_off_by_one(patient: TracePatient) -> Location:
     """The kernel gets a length one too small."""
-    index = patient.pick(patient.of("fwd"))
+    index = patient.pick_event(patient.of("fwd"))
     patient.events[index]["kv"] -= 1
     patient.cut(index)
     return Location(line=index, request=str(patient.events[index]["req"]))
@@ -103,7 +103,7 @@ def length_off_by_one(patient: TracePatient) -> Location:
 @trace_fault("KVC626")
 def token_skipped(patient: TracePatient) -> Location:
     """A chunk begins one token late."""
-    index = patient.pick(
+    index = patient.pick_event(
         i
         for i in patient.of("fwd")
         if patient.events[i]["pos"][1] - patient.events[i]["pos"][0] > 1 and not patient.events[i].get("draft")
@@ -120,7 +120,7 @@ def token_skipped(patient: TracePatient) -> Location:
 @trace_fault("KVC630")
 def second_shift_replaces_the_first(patient: TracePatient) -> Location:
     """Two shifts, and keys are rotated by the second only."""
-    index = patient.pick(i for i in patient.of("fwd") if patient.events[i]["pos"][0] > 0)
+    index = patient.pick_event(i for i in patient.of("fwd") if patient.events[i]["pos"][0] > 0)
     name = patient.events[index]["req"]
     high = patient.events[index]["pos"][0]
     patient.insert(

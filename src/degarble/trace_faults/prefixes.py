@@ -38,7 +38,7 @@ def block_exchanged_without_a_copy(patient: TracePatient) -> Location:
 @trace_fault("KVC608")
 def hit_for_other_tokens(patient: TracePatient) -> Location:
     """One token of the request is not the stored one."""
-    index = patient.pick(i for i in patient.of("hit") if not patient.events[i].get("parent"))
+    index = patient.pick_event(i for i in patient.of("hit") if not patient.events[i].get("parent"))
     event = patient.events[index]
     began = next(
         i
@@ -59,7 +59,7 @@ def hit_for_other_tokens(patient: TracePatient) -> Location:
 @trace_fault("KVC608")
 def hit_of_another_adapter(patient: TracePatient) -> Location:
     """A request of another adapter takes the stored prefix."""
-    index = patient.pick(patient.of("hit"))
+    index = patient.pick_event(patient.of("hit"))
     event = patient.events[index]
     event["ns"] = {"lora": "another"}
     patient.cut(index)
@@ -110,7 +110,7 @@ def eviction_forgotten(patient: TracePatient) -> Location:
 @trace_fault("KVC627")
 def hit_after_eviction(patient: TracePatient) -> Location:
     """A hit on a hash that the map has just lost."""
-    index = patient.pick(patient.of("hit"))
+    index = patient.pick_event(patient.of("hit"))
     event = patient.events[index]
     patient.insert(index, {"ev": "evict", "h": event["h"][-1:], "b": event["b"][-1:]})
     patient.cut(index + 1)

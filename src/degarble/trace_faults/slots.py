@@ -13,14 +13,14 @@ def _plain(patient: TracePatient) -> None:
 
 
 def _fwd(patient: TracePatient) -> int:
-    return patient.pick(i for i in patient.of("fwd") if patient.events[i]["slots"])
+    return patient.pick_event(i for i in patient.of("fwd") if patient.events[i]["slots"])
 
 
 @trace_fault("KVC602")
 def slot_off_by_one(patient: TracePatient) -> Location:
     """The last slot of a forward is the one before."""
     _plain(patient)
-    index = patient.pick(
+    index = patient.pick_event(
         i for i in patient.of("fwd") if patient.events[i]["slots"] and patient.events[i]["slots"][-1] > 0
     )
     event = patient.events[index]
@@ -73,7 +73,7 @@ def padding_as_a_slot(patient: TracePatient) -> Location:
 @trace_fault("KVC603")
 def block_past_the_pool(patient: TracePatient) -> Location:
     """A block id one past the last is handed out."""
-    index = patient.pick(patient.of("alloc"))
+    index = patient.pick_event(patient.of("alloc"))
     past = patient.group.get("num_blocks") or patient.meta["num_blocks"]
     patient.events[index]["b"][-1] = past
     patient.cut(index)
@@ -83,7 +83,7 @@ def block_past_the_pool(patient: TracePatient) -> Location:
 @trace_fault("KVC603")
 def padding_row_writes_a_live_slot(patient: TracePatient) -> Location:
     """A padding row of a graph wraps to the last slot."""
-    index = patient.pick(i for i in patient.of("graph") if patient.events[i].get("pad_slots"))
+    index = patient.pick_event(i for i in patient.of("graph") if patient.events[i].get("pad_slots"))
     slot = patient.group["num_blocks"] * patient.group["block_size"] - 1
     patient.events[index]["pad_slots"][-1] = slot
     return Location(line=index, slot=slot)
@@ -94,7 +94,7 @@ def token_of_another_rank(patient: TracePatient) -> Location:
     """A rank writes a position that it does not own."""
     if patient.meta.get("cp", 1) < 2:
         raise NotApplicable("one rank")
-    index = patient.pick(i for i in patient.of("fwd") if -1 in patient.events[i]["slots"])
+    index = patient.pick_event(i for i in patient.of("fwd") if -1 in patient.events[i]["slots"])
     event = patient.events[index]
     own = next((slot for slot in event["slots"] if slot >= 0), 17)
     place = event["slots"].index(-1)
@@ -108,7 +108,7 @@ def own_token_dropped(patient: TracePatient) -> Location:
     """A rank drops a position that it owns."""
     if patient.meta.get("cp", 1) < 2:
         raise NotApplicable("one rank")
-    index = patient.pick(i for i in patient.of("fwd") if max(patient.events[i]["slots"], default=-1) >= 0)
+    index = patient.pick_event(i for i in patient.of("fwd") if max(patient.events[i]["slots"], default=-1) >= 0)
     event = patient.events[index]
     place = next(i for i, slot in enumerate(event["slots"]) if slot >= 0)
     event["slots"][place] = -1
@@ -124,7 +124,7 @@ def slot_with_the_kernel_block_size(patient: TracePatient) -> Location:
     if size % 2:
         raise NotApplicable("an odd block size")
     patient.group["kernel_block_size"] = size // 2
-    index = patient.pick(
+    index = patient.pick_event(
         i for i in patient.of("fwd") if len(patient.events[i]["slots"]) == 1 and patient.events[i]["slots"][0] >= size
     )
     event = patient.events[index]

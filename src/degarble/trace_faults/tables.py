@@ -34,7 +34,7 @@ def written_while_shared(patient: TracePatient) -> Location:
 @trace_fault("KVC604")
 def copy_forgets_a_row(patient: TracePatient) -> Location:
     """A copy-on-write brings one row too few."""
-    index = patient.pick(i for i in patient.of("copy") if patient.events[i]["rows"][1] > 1)
+    index = patient.pick_event(i for i in patient.of("copy") if patient.events[i]["rows"][1] > 1)
     event = patient.events[index]
     event["rows"] = [0, event["rows"][1] - 1]
     patient.cut(index)
@@ -44,7 +44,7 @@ def copy_forgets_a_row(patient: TracePatient) -> Location:
 @trace_fault("KVC605")
 def freed_twice(patient: TracePatient) -> Location:
     """A block is freed by a request that freed it just before."""
-    index = patient.pick(patient.of("free"))
+    index = patient.pick_event(patient.of("free"))
     event = patient.events[index]
     again = {"ev": "free", "req": event["req"], "b": event["b"][-1:]}
     patient.insert(index + 1, again)
@@ -55,7 +55,7 @@ def freed_twice(patient: TracePatient) -> Location:
 @trace_fault("KVC605")
 def count_off_by_one(patient: TracePatient) -> Location:
     """The engine's count is one too high."""
-    index = patient.pick(i for i in patient.of("alloc", "ref", "free") if patient.events[i].get("rc"))
+    index = patient.pick_event(i for i in patient.of("alloc", "ref", "free") if patient.events[i].get("rc"))
     event = patient.events[index]
     event["rc"][0] += 1
     patient.cut(index)
@@ -66,7 +66,9 @@ def count_off_by_one(patient: TracePatient) -> Location:
 def held_after_the_end(patient: TracePatient) -> Location:
     """A request finishes and frees nothing."""
     ends = [i for i in patient.of("req") if patient.events[i]["op"] in ("finish", "abort", "preempt")]
-    index = patient.pick(i for i in ends if patient.events[i - 1]["ev"] == "free" and "at" not in patient.events[i - 1])
+    index = patient.pick_event(
+        i for i in ends if patient.events[i - 1]["ev"] == "free" and "at" not in patient.events[i - 1]
+    )
     name = patient.events[index]["req"]
     if patient.events[index - 1]["req"] != name:
         raise NotApplicable("freed elsewhere")

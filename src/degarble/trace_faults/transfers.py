@@ -93,7 +93,7 @@ def loaded_over_a_reader(patient: TracePatient) -> Location:
 @trace_fault("KVC610")
 def pointer_moved(patient: TracePatient) -> Location:
     """A graph is replayed after one of its buffers moved."""
-    index = patient.pick(
+    index = patient.pick_event(
         i for i in patient.of("graph") if patient.events[i]["op"] == "replay" and patient.events[i].get("ptr")
     )
     event = patient.events[index]
@@ -105,7 +105,7 @@ def pointer_moved(patient: TracePatient) -> Location:
 @trace_fault("KVC610")
 def constant_baked_in(patient: TracePatient) -> Location:
     """A graph is replayed though a constant of its capture has changed."""
-    index = patient.pick(
+    index = patient.pick_event(
         i
         for i in patient.of("graph")
         if patient.events[i]["op"] == "replay" and "max_blocks" in patient.events[i].get("const", {})

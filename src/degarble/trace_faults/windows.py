@@ -19,8 +19,8 @@ def column_freed_early(patient: TracePatient) -> Location:
         if table.geometry.window is None or len(table.blocks) < 2:
             return None
         column = table.geometry.first_read(event["pos"][0]) // table.geometry.span
-        if column >= len(table.blocks) - 1 or column * table.geometry.span >= event["pos"][0]:
-            return None
+        if column >= len(table.blocks) - 1 or (column + 1) * table.geometry.span > event["pos"][0]:
+            return None  # the column that is written next may be a copy's source: only the next forward could tell
         block = table.blocks[column]
         return (column, block.id) if block is not None and len(block.holders) == 1 else None
 

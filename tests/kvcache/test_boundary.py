@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from degarble.api import trace
-from degarble.trace.boundary import TELLING, Boundaries, fingerprint
+from degarble.kvcache.boundary import TELLING, Boundaries, fingerprint
 from degarble.trace.edges import MAX_EDGES, MAX_REQUESTS
 from tests.trace.traces import Fields, healthy, write
 
