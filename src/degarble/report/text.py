@@ -13,6 +13,7 @@ from degarble.diagnosis import Cause
 from degarble.finding import Finding, Role, Severity
 from degarble.report.comparison import comparison_lines
 from degarble.report.interface import Report, Status
+from degarble.report.overflow import KIND, overflow_lines
 from degarble.report.visible import visible_report
 from degarble.report.words import accepted_note, headline, measured, plural, severity_of, waiver_notes, where, words_of
 from degarble.runner import Outcome
@@ -61,7 +62,8 @@ def _lines(report: Report, detail: int) -> Iterator[Text]:
         yield from _briefs(notes, "notes")
     if report.comparison is not None:
         yield Text("")
-        for line in comparison_lines(report.comparison):
+        lines = overflow_lines if report.comparison.get("kind") == KIND else comparison_lines
+        for line in lines(report.comparison):
             yield Text(line, style="dim")
     yield from _coverage(report, detail)
 
