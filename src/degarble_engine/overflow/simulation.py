@@ -30,6 +30,8 @@ ELEMENTWISE = SUMS | frozenset({
     "sub", "rsub", "isub", "mul", "rmul", "imul", "multiply", "div", "rdiv", "truediv", "rtruediv", "silu", "gelu",
     "relu", "tanh", "sigmoid", "softmax", "pow", "square", "exp", "clamp", "softplus", "index_add",
 })  # fmt: skip
+BLOCK_ENDS = frozenset({"o_proj", "out_proj", "down_proj", "wo", "w2", "fc2", "c_proj", "dense", "dense_4h_to_h"})
+"""Linears that end a block: engines with a stream in fp32 have them write it (exllamav3: out_dtype = torch.float)."""
 SUM_STEP = 32
 """Inputs summed exactly before the running sum of an fp16 GEMM is rounded: two steps of a tensor core."""
 Watch = Callable[[str, Tensor], None]
@@ -141,7 +143,9 @@ class Simulation(TorchFunctionMode):
             before = self._linear(first, self._weight(weight), bias, half_sums)
         else:
             before = func(*[self._as_given(one, given) for one in args], **kwargs)
-        output = self._settled(before, given, module, "router" if is_router else "output")
+        widens = self.switches.residual is torch.float32 and module.rpartition(".")[2] in BLOCK_ENDS and not half_sums
+        kept = torch.float32 if widens else given
+        output = self._settled(before, kept, module, "router" if is_router else "output")
         if not is_router:
             self.ledger.peak(before, module, "output")
             self._writer = module
