@@ -58,7 +58,7 @@ def command_help() -> dict[Path, str]:
     """`--help` of every command, as a terminal without colour shows it."""
     environment = os.environ | {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb", "_TYPER_FORCE_DISABLE_TERMINAL": "1"}
     parts = [NOTICE + "# Command line\n"]
-    joined = [command.__name__.rpartition(".")[2] for command in joined_commands()]
+    joined = [command.__name__.rpartition(".")[2].replace("_", "-") for command in joined_commands()]
     for command in ("", *COMMANDS, *joined):
         words = [sys.executable, "-m", "degarble", *([command] if command else []), "--help"]
         shown = subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout

@@ -47,6 +47,7 @@ def inject(
     place = injection.inject(fault, target, out, seed=seed)
     planted = injection.find_fault(fault)
     words = f"compare {out} {target}" if planted.needs_forward_pass else f"check {out} {planted.options}".strip()
+    words = f"overflow {out}" if planted.needs_range_walk else words
     sys.stdout.write(f"planted {fault} at {place.name()}\nnow try: degarble {words}\n")
     return 0
 

@@ -74,6 +74,11 @@ class Fault:
         return self.rule not in rules_on() and self.rule in rules_on("forward_pass")
 
     @property
+    def needs_range_walk(self) -> bool:
+        """Whether `degarble overflow` sees it and `check` cannot."""
+        return self.rule in rules_on("overflow_walk")
+
+    @property
     def options(self) -> str:
         """The options that `degarble check` needs to see it, ready to paste; '' if none."""
         given = self.settings

@@ -13,11 +13,16 @@ from degarble.diagnosis import Cause
 from degarble.finding import Finding, Role, Severity
 from degarble.report.comparison import comparison_lines
 from degarble.report.interface import Report, Status
+from degarble.report.kv_precision import KIND as KV_PRECISION
+from degarble.report.kv_precision import kv_precision_lines
+from degarble.report.overflow import KIND as OVERFLOW
+from degarble.report.overflow import overflow_lines
 from degarble.report.visible import visible_report
 from degarble.report.words import accepted_note, headline, measured, plural, severity_of, waiver_notes, where, words_of
 from degarble.runner import Outcome
 
 ENDINGS = (".txt",)
+TABLES = {OVERFLOW: overflow_lines, KV_PRECISION: kv_precision_lines}
 WIDTH = 100
 MAX_FULL = 100
 """Causes told in full; further ones get a line each."""
@@ -61,7 +66,8 @@ def _lines(report: Report, detail: int) -> Iterator[Text]:
         yield from _briefs(notes, "notes")
     if report.comparison is not None:
         yield Text("")
-        for line in comparison_lines(report.comparison):
+        lines = TABLES.get(str(report.comparison.get("kind")), comparison_lines)
+        for line in lines(report.comparison):
             yield Text(line, style="dim")
     yield from _coverage(report, detail)
 

@@ -19,6 +19,8 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 IMPLEMENTATION = "degarble_walk"
 LISTENER = "walk_listener"
 CACHE_FILTER = "walk_cache_filter"
+COMPUTE = "walk_compute"
+"""Computes attention in the family's place: (module, query, key, value, mask, scaling=…, …) -> output."""
 LONG_TOKENS = 1024
 """From here on attention that nobody listens to is computed without the [tokens, tokens] matrix."""
 
@@ -60,6 +62,9 @@ def walk_attention(
     if cache_filter is not None:
         key, value = cache_filter(key, value)
     listener: Listener | None = getattr(module, LISTENER, None)
+    replacement: Callable[..., Tensor] | None = getattr(module, COMPUTE, None)
+    if replacement is not None:
+        return replacement(module, query, key, value, attention_mask, scaling=factor, **kwargs), None
     eager = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
     is_long = listener is None and query.shape[2] > LONG_TOKENS and not kwargs.get("softcap") and "s_aux" not in kwargs
     compute = sdpa_attention_forward if eager is None or is_long else eager

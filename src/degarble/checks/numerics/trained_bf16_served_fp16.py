@@ -9,6 +9,7 @@ import numpy as np
 from degarble.architectures.interface import Architecture
 from degarble.checks.numerics.norm_gain_unsafe_in_half import LARGEST_HALF
 from degarble.checks.weights.explained_by import DAMAGED_FILE
+from degarble.evidence.half_reach import HalfReach
 from degarble.evidence.model import ModelConfig
 from degarble.evidence.modules import Modules
 from degarble.evidence.norm_gains import norm_gains
@@ -24,6 +25,8 @@ REFUSED = frozenset({"gemma2", "gemma3", "gemma3_text", "glm4", "plamo2"})
 """Model types that vLLM does not serve in fp16 ("Numerical instability"); see numerics.md."""
 KEYS = ("dtype", "torch_dtype")
 NARROW = 32.0
+SAFE_MARGIN = 2.0
+"""What the first tokens must leave free of fp16's range; a policy, since texts may reach further."""
 SAMPLE = 4096
 LOST_BITS = np.uint16(0x0007)
 """fp16 has three more mantissa bits than bf16: numbers cast from bf16 leave them zero."""
@@ -39,9 +42,12 @@ def trained_bf16_served_fp16(
     ## What it looks for
     The type to serve in: `--dtype`, else the config's. If `--dtype float16` is asked for and the config says bfloat16,
     that is a warning, as is fp16 for model types that engines refuse to run in it (gemma2, gemma3, glm4, plamo2). With
-    values at hand, also fp16 checkpoints whose weights prove to be cast from bf16 (their last three mantissa bits are
-    zero): a norm that uses more than 1/32 of fp16's range is then a warning, with the margin. That bound is a policy,
-    not a measurement: the norms of healthy SmolLM2 use 0.12 % of the range.
+    values at hand and `--dtype float16`, embeddings of a few first tokens are taken through the weights of plain
+    Llama-like models (no text is needed: the first token attends to itself alone): a residual stream, or a product of
+    gate and up, with a margin of less than 2 to 65504 is a warning at its module. Also fp16 checkpoints whose weights
+    prove to be cast from bf16 (their last three mantissa bits are zero): a norm that uses more than 1/32 of fp16's range
+    is then a warning, with the margin. These bounds are policies, not measurements: healthy SmolLM2 has norms of 0.12 %
+    of the range and a stream of 41 % of it.
 
     ## Why output turns to garbage
     Activations trained in bf16 may reach any size; fp16 ends at 65504. The residual stream, the product of gate and
@@ -117,6 +123,30 @@ def narrow_margin_in_half(
                 bound={"margin_min": NARROW},
                 fold="margin",
                 fix=SERVE_WIDE,
+            )
+
+
+@check(
+    "NUM301",
+    severity=Severity.WARNING,
+    confidence=Confidence.LIKELY,
+    level=Level.CONTENT,
+    symptom_of=("NUM303", "WGT203", "WGT217", *DAMAGED_FILE),
+)
+def first_token_beyond_half(half_reach: HalfReach) -> Iterator[Finding]:
+    """The first token alone takes the residual stream, or the product of gate and up, near or beyond fp16's end."""
+    rows = [half_reach.largest("residual add", "output")]
+    rows += [row for row in half_reach.rows if row.place == "gate x up"]
+    for row in rows:
+        if row.margin < SAFE_MARGIN:
+            yield Finding(
+                location=row.location,
+                message=f"{row.location.module}: by the weights alone its {row.place} reaches {row.estimate:.5g} on the "
+                f"first token, a margin of {row.margin:.3g} to fp16's largest number",
+                measured={"estimate": row.estimate, "bound": row.bound, "margin": row.margin, "place": row.place},
+                bound={"margin_min": SAFE_MARGIN},
+                fold="reach" if row.place == "gate x up" else "stream",
+                fix=Fix(id="rescale-by-powers-of-two", safe=False),
             )
 
 

@@ -1,0 +1,38 @@
+"""The table of `degarble overflow` for people: a row an engine, and the largest numbers with their margin to fp16."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+KIND = "overflow"
+
+
+def overflow_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """Plain lines; every value is looked up with care, since a report read back may hold anything."""
+    yield f"run on {found.get('tokens', '?')} tokens, the longest text of {found.get('longest', '?')}"[:100]
+    yield f"{'engine':>17} {'dtype':>5} {'safe length':>12} {'lost':>7}  first place"
+    for row in _rows(found, "rows"):
+        safe = row.get("max_safe_length")
+        rate = row.get("nan_rate")
+        place = f"{row.get('place')} of {row.get('first_module')}" if row.get("place") else "-"
+        yield (
+            f"{str(row.get('engine', '?'))[:17]:>17} {str(row.get('dtype', '?'))[:5]:>5} "
+            f"{'all' if safe is None else str(safe)[:12]:>12} "
+            f"{f'{rate:.2%}' if isinstance(rate, float) else '-':>7}  {place[:54]}"
+        )
+    peaks = _rows(found, "peaks")
+    if peaks:
+        yield f"{'largest |x|':>13} {'65504 / it':>11}  exact run"
+    for row in peaks[:6]:
+        value, margin = row.get("value"), row.get("margin")
+        if isinstance(value, (int, float)) and isinstance(margin, (int, float)):
+            yield f"{value:>13.5g} {margin:>11.4g}  {row.get('place', '?')} of {row.get('module', '?')}"[:100]
+    upcast = found.get("upcast")
+    if isinstance(upcast, (list, tuple)) and upcast:
+        yield f"if fp16 has to be used, keep in fp32: {', '.join(map(str, upcast))}"[:400]
+
+
+def _rows(found: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    value = found.get(key)
+    return [row for row in value if isinstance(row, Mapping)] if isinstance(value, (list, tuple)) else []

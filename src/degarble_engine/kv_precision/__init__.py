@@ -1,0 +1,1 @@
+"""What a quantised KV cache costs, layer by layer."""

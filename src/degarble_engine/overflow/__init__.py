@@ -1,0 +1,1 @@
+"""Where numbers leave a dtype's range, under the arithmetic of each engine."""
