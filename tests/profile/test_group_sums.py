@@ -13,9 +13,12 @@ from degarble.profile.code_stream import CodeStream, units_of_codes, units_of_wo
 from degarble.profile.code_sums import spill_of_words
 from degarble.profile.codes import code_stats
 from degarble.profile.group_sums import LONGEST, GroupSums, group_sums, half_size, sums_of_codes
+from degarble.profile.kernels import Kernels, compiled, count_spill, sum_bytes
 from degarble.profile.scratch import Scratch
 from degarble.profile.unit_counts import histogram, spill_of_stream, unit_counts
 
+SLOW = Kernels(sum_bytes, count_spill)
+"""The loops of kernels.py as Python runs them."""
 SIZES = {
     2: (8, 16, 24, 128),
     3: (8, 32, 40, 96),
@@ -106,3 +109,47 @@ def test_spill_in_words_is_that_of_codes(seed: int, num_bits: int, words: int, i
     if num_bits == 4:
         stream = CodeStream(units_of_words(packed, 4), 4, False)
         assert spill_of_stream(unit_counts(Scratch().indices(stream)), stream) == (zeros, odd)
+
+
+def assert_kernels_agree(kernels: Kernels, codes: Array, num_bits: int, groups: int) -> None:
+    """With look-ups, in everything that `stream_sums` gives."""
+    inputs = codes.shape[1]
+    stream, size = stream_of(codes, num_bits), inputs // groups
+    with np.errstate(over="ignore"):
+        found = kernels.sums(stream, size)
+    indices = Scratch().indices(stream)
+    expected = group_sums(stream, indices, size, Scratch())
+    assert found is not None and expected is not None
+    assert_same(found[0], expected)
+    np.testing.assert_array_equal(found[1], histogram(unit_counts(indices), stream))
+    if num_bits == 4 and inputs % 16 == 0:
+        with np.errstate(over="ignore"):
+            assert kernels.spill(stream) == spill_of_stream(unit_counts(indices), stream)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 999), num_bits=st.sampled_from([2, 3, 4, 5, 6, 7, 8]))
+def test_kernels_agree_with_look_ups_even_as_plain_python(data: st.DataObject, seed: int, num_bits: int) -> None:
+    size = data.draw(st.sampled_from(SIZES.get(num_bits, SIZES[8])[:4]))
+    outputs, groups = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 2))
+    assert_kernels_agree(SLOW, random_codes(seed, num_bits, outputs, groups * size), num_bits, groups)
+
+
+@pytest.mark.parametrize(("num_bits", "size"), [(4, 2), (4, 4), (4, 12), (4, 7), (8, 3), (8, 6)])
+def test_kernels_leave_the_same_groups_to_the_slow_twin(num_bits: int, size: int) -> None:
+    assert SLOW.sums(stream_of(random_codes(0, num_bits, 2, size * 4), num_bits), size) is None
+
+
+def test_compiled_kernels_agree_with_look_ups() -> None:
+    pytest.importorskip("numba")
+    kernels = compiled()
+    assert kernels is not None
+    for num_bits in range(2, 9):
+        for size in SIZES.get(num_bits, SIZES[8]):
+            codes = random_codes(size, num_bits, 5, 3 * size)
+            assert_kernels_agree(kernels, codes, num_bits, 3)
+            codes.setflags(write=False)  # as the bytes of a file are
+            assert_kernels_agree(kernels, codes, num_bits, 3)
+    for width in (4, 8):
+        for size in (LONGEST[width] // 8 * 8, 2 * LONGEST[width], 4096):
+            assert_kernels_agree(kernels, np.full((2, 3 * size), (1 << width) - 1, np.uint8), width, 3)

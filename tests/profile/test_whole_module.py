@@ -19,6 +19,7 @@ from degarble.formats.packing import pack_words
 from degarble.formats.scheme import Scheme
 from degarble.formats.slicing import num_outputs, stack_outputs
 from degarble.profile import whole_module
+from degarble.profile.kernels import Kernels, compiled, count_spill, sum_bytes
 from degarble.profile.module_profile import ModuleProfile
 from degarble.profile.sample import Batch, is_readable
 from degarble.profile.scratch import Scratch
@@ -127,6 +128,19 @@ def test_packed_integers_of_every_layout(module: StoredModule) -> None:
     else:
         assert isinstance(whole, ModuleProfile)
         assert_equal(whole, slow)
+
+
+@settings(max_examples=12, deadline=None)
+@given(module=integer_modules())
+def test_kernels_change_nothing(module: StoredModule) -> None:
+    """Compiled where numba is installed, else as plain Python."""
+    results = []
+    for kernels in (None, compiled() or Kernels(sum_bytes, count_spill)):
+        with pytest.MonkeyPatch.context() as patch, np.errstate(over="ignore"):
+            patch.setattr(whole_module, "sampled_outputs", lambda module: ())
+            patch.setattr(whole_module, "kernels_for", lambda num_values, chosen=kernels: chosen)
+            results.append(profile_whole_modules([(module, [module])], {}, ThreadExecutor(1)))
+    assert repr(results[0]) == repr(results[1])  # NaN equals itself so
 
 
 @pytest.mark.parametrize("bits", [2, 3, 4, 8])

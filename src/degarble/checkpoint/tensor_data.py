@@ -53,7 +53,9 @@ class TensorReader:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._maps: dict[Path, mmap.mmap] = {}
+        self._maps: dict[str | Path, mmap.mmap] = {}
+        self._touched: set[str | Path] = set()
+        """Maps of which something was handed out since pages were last given back."""
         self._handed = 0
 
     def raw(self, info: TensorInfo) -> Array:
@@ -75,27 +77,35 @@ class TensorReader:
         found = self._locate(info) if info.nbytes else None
         if found is None:
             return np.frombuffer(self._source.read(info.file, info.start, info.nbytes), np.uint8)
-        path, start = found
-        if path not in self._maps:
-            with open(path, "rb") as stream:
-                self._maps[path] = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        key, start = found
+        self._touched.add(key)
         self._handed += info.nbytes
         if self._handed > MAX_RESIDENT_BYTES:
             self._give_back()
-        return np.frombuffer(self._maps[path], np.uint8)[start : start + info.nbytes]
+        return np.frombuffer(self._maps[key], np.uint8)[start : start + info.nbytes]
 
-    def _locate(self, info: TensorInfo) -> tuple[Path, int] | None:
-        """Where the bytes lie in one piece in a local file that is not empty."""
+    def _locate(self, info: TensorInfo) -> tuple[str | Path, int] | None:
+        """The map and the place where the bytes lie in one piece in a local file that is not empty."""
         if hasattr(self._source, "locate"):
             found: tuple[Path, int] | None = self._source.locate(info.file, info.start, info.nbytes)
+            if found is not None:
+                self._map(found[0], found[0])
             return found
-        path = getattr(self._source, "local_path", None)
-        if path is None or self._source.files()[info.file] == 0:
-            return None
-        return path(info.file), info.start
+        if info.file not in self._maps:  # the source is asked for a path once a file: that costs more than a small read
+            path = getattr(self._source, "local_path", None)
+            if path is None or self._source.files()[info.file] == 0:
+                return None
+            self._map(info.file, path(info.file))
+        return info.file, info.start
+
+    def _map(self, key: str | Path, path: Path) -> None:
+        if key not in self._maps:
+            with open(path, "rb") as stream:
+                self._maps[key] = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
 
     def _give_back(self) -> None:
         self._handed = 0
+        touched, self._touched = self._touched, set()
         if hasattr(mmap, "MADV_DONTNEED"):
-            for mapped in tuple(self._maps.values()):
-                mapped.madvise(mmap.MADV_DONTNEED)
+            for key in tuple(touched):
+                self._maps[key].madvise(mmap.MADV_DONTNEED)

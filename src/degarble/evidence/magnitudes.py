@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 import numpy as np
 
@@ -123,7 +124,7 @@ def _by_layer(by_layer: Mapping[int, list[StoredModule]], value_of: Callable[[Mo
     def peers(module: StoredModule, profiles: Mapping[str, ModuleProfile]) -> list[list[float]]:
         if not medians:
             for layer, members in by_layer.items():
-                medians[layer] = float(np.median([value_of(profiles[one.name]) for one in members]))
+                medians[layer] = _median([value_of(profiles[one.name]) for one in members])
         others = [value for layer, value in medians.items() if layer != module.layer and not math.isnan(value)]
         experts = by_layer[module.layer if module.layer is not None else 0]
         if len(experts) < MIN_LAYERS:
@@ -145,9 +146,15 @@ def _away(value: float, peers: Sequence[Sequence[float]]) -> tuple[float, float]
     for values in peers:
         if not values or any(math.isnan(one) for one in values):
             continue
-        middle = float(np.median(values))
-        found.append((value - middle, max(NORMAL * float(np.median(np.abs(np.array(values) - middle))), FLOOR)))
+        middle = median(values)
+        spread_of = NORMAL * median([abs(one - middle) for one in values])
+        found.append((value - middle, max(spread_of, FLOOR)))
     return min(found, key=lambda one: abs(one[0]), default=(0.0, FLOOR))
+
+
+def _median(values: Sequence[float]) -> float:
+    """NaN if one of them is."""
+    return math.nan if any(map(math.isnan, values)) else median(values)
 
 
 def block_residual(module: StoredModule, row: int, group: int) -> float:

@@ -52,12 +52,21 @@ def unpack_words(words: Array, num_bits: int, length: int) -> Array:
 
 
 def _unpack_bytes(stored: Array, num_bits: int) -> Array:
-    """Widths that divide a byte: one shift and mask per code position, 20 times faster than unpacking bits."""
-    per_byte = 8 // num_bits
-    codes = np.empty((*stored.shape, per_byte), np.uint8)
-    for position in range(per_byte):
-        np.bitwise_and(stored >> (position * num_bits), (1 << num_bits) - 1, out=codes[..., position])
-    return codes.reshape(*stored.shape[:-1], -1)
+    """Widths that divide a byte: its bits are moved apart, half of them at a time, in a number with a byte a code.
+
+    |       dcba | -> |   dc |   ba | -> | d | c | b | a |      ten times as fast as unpacking bits
+    """
+    if num_bits == 1:
+        return np.unpackbits(stored, axis=-1, bitorder="little")
+    codes = 8 // num_bits
+    wide = stored.astype(f"<u{codes}")
+    kind, width = wide.dtype.type, 4
+    while width >= num_bits:
+        lane = width * codes
+        wide |= wide << kind(lane - width)
+        wide &= kind(sum(((1 << width) - 1) << at for at in range(0, 8 * codes, lane)))
+        width //= 2
+    return wide.view(np.uint8)
 
 
 def _check_width(num_bits: int) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
+from degarble.profile.code_groups import has_zeros
 from degarble.profile.median import median
 from degarble.profile.module_profile import CodeStats
 
@@ -73,11 +74,6 @@ def shift_facts(means: Array, zeros: Array | None, middle: np.float32) -> dict[s
         "shift_down": (rows < -0.25).mean(axis=1).tolist(),
         "correlation": correlations,
     }
-
-
-def has_zeros(zeros: Array | None) -> bool:
-    """Whether zero points differ; else the range is symmetric around one."""
-    return zeros is not None and bool((zeros != zeros.flat[0]).any())
 
 
 def lowest_end(zeros: Array | None) -> int:

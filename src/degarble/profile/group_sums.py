@@ -59,7 +59,7 @@ def group_sums(stream: CodeStream, indices: Array, size: int, scratch: Scratch) 
     if half % per_unit or (indices.size // outputs * per_unit) % size:
         return None
     longest = LONGEST[stream.width]
-    atom = _atom(half, per_unit, longest)
+    atom = longest_run(half, per_unit, longest)
     entries = scratch.looked_up(_table(stream.width, (1 << stream.num_bits) - 1), indices)
     added = _folded(entries, atom // per_unit)
     if atom == half and size <= longest:
@@ -91,7 +91,7 @@ def _num_without(fields: Sequence[Array]) -> tuple[int, int]:
     return int(np.count_nonzero(ends == 0)), int(np.count_nonzero(ends + ones == 0))
 
 
-def _atom(half: int, per_unit: int, longest: int) -> int:
+def longest_run(half: int, per_unit: int, longest: int) -> int:
     """The longest run of whole units that divides half a group and fits the fields."""
     units = half // per_unit
     return next(
@@ -131,13 +131,17 @@ def _end_masks(width: int) -> tuple[np.uint64, np.uint64]:
 
 @lru_cache(maxsize=8)
 def _table(width: int, top: int) -> Array:
-    """[65536] uint64"""
-    patterns = np.arange(1 << 16, dtype=np.uint64)
-    codes = [patterns >> np.uint64(shift) & np.uint64((1 << width) - 1) for shift in range(0, 16, width)]
+    return entries_of(16, width, top)
+
+
+def entries_of(bits: int, width: int, top: int) -> Array:
+    """[2**bits] uint64: the entry of every pattern of so many bits. `top`: the highest code."""
+    patterns = np.arange(1 << bits, dtype=np.uint64)
+    codes = [patterns >> np.uint64(shift) & np.uint64((1 << width) - 1) for shift in range(0, bits, width)]
     entries, shift = np.zeros_like(patterns), 0
     counted = (codes, [one * one for one in codes], *([one == level for one in codes] for level in (0, 1, top)))
-    for bits, field in zip(FIELDS[width], counted, strict=True):
+    for length, field in zip(FIELDS[width], counted, strict=True):
         for one in field:
             entries += one.astype(np.uint64) << np.uint64(shift)
-        shift += bits
+        shift += length
     return entries

@@ -18,6 +18,7 @@ sum over blocks of A[i, block, a] * B[i, block, b].
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 
@@ -74,7 +75,8 @@ def alignment(left: Array, right: Array) -> float:
 
 
 def _alignment(cosines: Array, channels: int) -> float:
-    return float(channels * np.mean(np.square(cosines, dtype=np.float64)))
+    wide = cosines.astype(np.float64)
+    return float(channels * np.dot(wide, wide) / wide.size)
 
 
 def channel_orders(left: Array, right: Array, block: int = 8) -> dict[str, float]:
@@ -85,11 +87,7 @@ def channel_orders(left: Array, right: Array, block: int = 8) -> dict[str, float
     one = left[:, :channels].reshape(count, -1, block).transpose(0, 2, 1)
     two = right[:, :channels].reshape(count, -1, block)
     cross = np.matmul(one, two)  # [n, place in the block of left, of right]
-    places = np.arange(block)
-    return {
-        name: _alignment(cross[:, np.array(order), places].sum(axis=1), left.shape[1])
-        for name, order in orders_of(block).items()
-    }
+    return _alignments(_in_orders(cross, block).sum(axis=2, keepdims=True), left.shape[1], block)
 
 
 def neuron_orders(left: Array, right: Array, block: int = 8) -> dict[str, float]:
@@ -97,12 +95,24 @@ def neuron_orders(left: Array, right: Array, block: int = 8) -> dict[str, float]
     count = len(left) // block * block
     if not count:
         return {}
-    channels, places = left.shape[1], np.arange(block)
+    channels = left.shape[1]
     one, two = left[:count].reshape(-1, block, channels), right[:count].reshape(-1, block, channels)
     cross = np.matmul(one, two.transpose(0, 2, 1))  # [blocks, place in the block of left, of right]
-    return {name: _alignment(cross[:, np.array(order), places], channels) for name, order in orders_of(block).items()}
+    return _alignments(_in_orders(cross, block), channels, block)
 
 
+def _in_orders(cross: Array, block: int) -> Array:
+    """[n, place of left, of right] -> [n, orders, place of right]: what meets at each place in each order."""
+    return np.asarray(cross[:, np.array(list(orders_of(block).values())), np.arange(block)])
+
+
+def _alignments(cosines: Array, channels: int, block: int) -> dict[str, float]:
+    """[n, orders, cosines]"""
+    scores = channels * np.square(cosines, dtype=np.float64).mean(axis=(0, 2))
+    return dict(zip(orders_of(block), scores.tolist(), strict=True))
+
+
+@lru_cache(maxsize=4)
 def orders_of(block: int) -> dict[str, tuple[int, ...]]:
     """Orders of 8, repeated, and those of 32 where blocks are that wide."""
     repeated = {

@@ -22,7 +22,7 @@ from degarble.formats.agreement import shape_of
 from degarble.formats.interface import StoredModule
 from degarble.formats.slicing import Runs, can_slice, group_size, num_outputs, quantum, stack_inputs, stack_outputs
 from degarble.profile import joint
-from degarble.profile.code_groups import values_of
+from degarble.profile.code_groups import columns_of, values_of
 from degarble.profile.sample import spread
 
 NUM_NEURONS = 64
@@ -203,7 +203,7 @@ def columns(module: StoredModule, runs: Runs) -> Array:
     if not can_slice(module):
         raise ValueError(f"{module.name}: its inputs cannot be cut")
     try:
-        return np.ascontiguousarray(values_of(stack_inputs(module, runs)).T)
+        return columns_of(stack_inputs(module, runs))
     except ValueError:
         step = max(group_size(module), WIDEST_BLOCK) if group_size(module) < shape_of(module)[-1] else WIDEST_BLOCK
         wide = [(start // step * step, min(-(-stop // step) * step, shape_of(module)[-1])) for start, stop in runs]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import gcd
+
 import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
@@ -16,6 +18,7 @@ SUSPICIOUS_IN_BLOCKS = 1.5
 """For the grids of block-scaled FP8, whose bound is 2."""
 FEW_SCALES = 1024
 """So many scales, evenly taken, give the median and the share of powers of two."""
+SEVERAL_COLUMNS = 4096
 TILED_ROWS = 512
 """Rows whose order is judged."""
 MANTISSA = np.int32((1 << 23) - 1)
@@ -119,7 +122,10 @@ def _residuals(
     if min(rows, columns) < 2:
         return np.zeros(count), [None] * count
     logs -= row_logs[:, :, None]
-    logs -= np.einsum("mrc->mc", logs)[:, None] / np.float32(rows)
+    together = gcd(rows, 1 << max(0, (SEVERAL_COLUMNS // columns).bit_length() - 1))
+    wide = logs.reshape(count, -1, together * columns)  # several rows in one: numpy is slow on short ones
+    column_logs = np.einsum("mrc->mc", wide).reshape(count, together, columns).sum(axis=1) / np.float32(rows)
+    wide -= np.tile(column_logs, together)[:, None]
     rest, each = logs.reshape(count, -1), np.arange(count)
     top, bottom = rest.argmax(axis=1), rest.argmin(axis=1)
     at = np.where(rest[each, top] > -rest[each, bottom], top, bottom)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 import numpy as np
 
+from degarble.checkpoint.interface import num_elements
 from degarble.executor import Executor, Progress, Unit
 from degarble.formats.agreement import shape_of
 from degarble.formats.interface import StoredModule
@@ -21,7 +22,8 @@ from degarble.profile.code_groups import READ_BLOCKS, code_groups, scales_by_gro
 from degarble.profile.code_stream import code_stream
 from degarble.profile.code_sums import CodeSums, code_sums, spill_of, stats_of_codes
 from degarble.profile.dead_rows import dead_rows
-from degarble.profile.group_sums import group_sums, sums_of_codes
+from degarble.profile.group_sums import sums_of_codes
+from degarble.profile.kernels import Kernels, kernels_for
 from degarble.profile.module_profile import ModuleProfile, ScaleStats
 from degarble.profile.reach import is_by_block, reach
 from degarble.profile.sample import (
@@ -33,8 +35,8 @@ from degarble.profile.sample import (
     sampled_outputs,
 )
 from degarble.profile.scratch import Scratch
+from degarble.profile.stream_sums import stream_sums
 from degarble.profile.tensor_profile import TensorProfile
-from degarble.profile.unit_counts import histogram, spill_of_stream, unit_counts
 from degarble.profile.value_sums import Place, ValueSums, stats_of_parts, sums_of_groups, sums_of_values
 
 PART_VALUES = 1 << 21
@@ -68,13 +70,16 @@ def profile_whole_modules(
     progress: Progress | None = None,
 ) -> SampleResult:
     """As `profile_modules`, over all outputs. Modules that a sample holds completely are left to it."""
-    small, units, scratch = [], [], Scratch()
+    small: list[tuple[StoredModule, Sequence[StoredModule]]] = []
+    large: list[StoredModule] = []
     for example, members in classes:
         if not is_readable(example) or sampled_outputs(example) == ((0, num_outputs(example)),):
             small.append((example, members))
         else:
-            units += [unit for module in members for unit in _units(module, tensors, scratch)]
+            large += members
     result = profile_modules(small, tensors, executor, progress=progress)
+    scratch, kernels = Scratch(), kernels_for(sum(num_elements(shape_of(one)) for one in large if has_codes(one)))
+    units = [unit for module in large for unit in _units(module, tensors, scratch, kernels)]
     waiting: dict[str, list[_Part]] = {}
     for part in executor.run(units, progress):
         parts = waiting.setdefault(part.module.name, [])
@@ -84,12 +89,16 @@ def profile_whole_modules(
     return result
 
 
-def _units(module: StoredModule, tensors: Mapping[str, TensorProfile], scratch: Scratch) -> Iterator[Unit[_Part]]:
+def _units(
+    module: StoredModule, tensors: Mapping[str, TensorProfile], scratch: Scratch, kernels: Kernels | None
+) -> Iterator[Unit[_Part]]:
     """Equal costs keep a module's parts together, so that few modules wait for their last part."""
     total, inputs, step = num_outputs(module), shape_of(module)[-1], quantum(module)
     rows = max(1, PART_VALUES // inputs // step) * step
     for start in range(0, total, rows):
-        yield Unit(min(rows, total) * inputs, _Reader(module, start, min(start + rows, total), tensors, scratch))
+        yield Unit(
+            min(rows, total) * inputs, _Reader(module, start, min(start + rows, total), tensors, scratch, kernels)
+        )
 
 
 def _together(parts: list[_Part]) -> SampleResult:
@@ -127,6 +136,7 @@ class _Reader(msgspec.Struct, frozen=True):
     stop: int
     tensors: Mapping[str, TensorProfile]
     scratch: Scratch
+    kernels: Kernels | None
 
     def __call__(self) -> _Part:
         try:
@@ -137,7 +147,7 @@ class _Reader(msgspec.Struct, frozen=True):
     def _read(self) -> _Part:
         module = self.module
         stacked = stack_outputs([module], ((self.start, self.stop),))
-        values, codes = sums_of(stacked, Place(self.start, num_outputs(module)), self.scratch)
+        values, codes = sums_of(stacked, Place(self.start, num_outputs(module)), self.scratch, self.kernels)
         is_first = self.start == 0
         dead, num_dead = dead_rows(module, self.tensors) if is_first else ((), 0)
         return _Part(
@@ -153,11 +163,11 @@ class _Reader(msgspec.Struct, frozen=True):
         )
 
 
-def sums_of(stacked: StoredModule, place: Place, scratch: Scratch) -> Sums:
+def sums_of(stacked: StoredModule, place: Place, scratch: Scratch, kernels: Kernels | None = None) -> Sums:
     """Sums of some outputs, over their codes as they are stored where that is possible."""
     if not has_codes(stacked):
         return sums_of_values(stacked.dequantize(), place), None
-    return streamed_sums(stacked, place, scratch) or unpacked_sums(stacked, place)
+    return streamed_sums(stacked, place, scratch, kernels) or unpacked_sums(stacked, place)
 
 
 def has_codes(module: StoredModule) -> bool:
@@ -168,17 +178,15 @@ def has_codes(module: StoredModule) -> bool:
     return module.form.format != "gguf" or scheme.format in READ_BLOCKS
 
 
-def streamed_sums(stacked: StoredModule, place: Place, scratch: Scratch) -> Sums | None:
+def streamed_sums(stacked: StoredModule, place: Place, scratch: Scratch, kernels: Kernels | None = None) -> Sums | None:
     """None where the codes are no stream, or values overflow."""
     inputs = shape_of(stacked)[-1]
     size = min(group_size(stacked), inputs)
     stream = code_stream(stacked) if inputs % size == 0 else None
-    if stream is None:
+    found = stream_sums(stream, size, scratch, kernels) if stream is not None else None
+    if stream is None or found is None:
         return None
-    indices = scratch.indices(stream)
-    groups = group_sums(stream, indices, size, scratch)
-    if groups is None:
-        return None
+    groups = found.groups
     shape = (1, *groups.total.shape)
     zeros = zeros_by_group(stacked, shape, stream.num_bits if stream.is_signed else None)
     own = zeros[0] if zeros is not None else None
@@ -186,10 +194,8 @@ def streamed_sums(stacked: StoredModule, place: Place, scratch: Scratch) -> Sums
     values = sums_of_groups(stream, groups, scales_by_group(stacked, shape)[0], around, place)
     if values is None:
         return None
-    counts = unit_counts(indices)
-    is_quick = stream.is_stored and stream.num_bits == 4
-    spill = spill_of_stream(counts, stream) if is_quick else spill_of(stacked)
-    return values, code_sums(stream.num_bits, groups, own, spill, histogram(counts, stream))
+    spill = found.spill if found.spill is not None else spill_of(stacked)
+    return values, code_sums(stream.num_bits, groups, own, spill, found.histogram)
 
 
 def unpacked_sums(stacked: StoredModule, place: Place) -> Sums:
