@@ -7,7 +7,7 @@ WORK := .work
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= auto
 
-.PHONY: setup demo test test-text test-core test-cli test-trace test-kvcache test-engine test-checks test-formats test-faults-container test-faults-config test-faults-quantization test-faults-text test-values-scales test-values-codes test-values-layers test-fixes test-hostile-files test-hostile-folders test-real test-real-bf16 test-real-gguf test-real-gptq test-real-awq test-real-float test-real-text test-real-repairs test-slow lint format docs docs-check bench clean
+.PHONY: setup demo test test-text test-core test-cli test-trace test-kvcache test-engine test-numerics test-checks test-formats test-faults-container test-faults-config test-faults-quantization test-faults-text test-values-scales test-values-codes test-values-layers test-fixes test-hostile-files test-hostile-folders test-real test-real-bf16 test-real-gguf test-real-gptq test-real-awq test-real-float test-real-text test-real-repairs test-slow lint format docs docs-check bench clean
 
 setup: $(READY)
 
@@ -24,27 +24,30 @@ demo: $(READY)
 FAST := -n $(JOBS) -m "not real and not slow"
 CONTENT_RULES := WGT or NUM or content
 
-test: test-core test-cli test-trace test-kvcache test-engine test-checks test-formats test-text test-faults-container test-faults-config test-faults-quantization test-faults-text \
+test: test-core test-cli test-trace test-kvcache test-engine test-numerics test-checks test-formats test-text test-faults-container test-faults-config test-faults-quantization test-faults-text \
 	test-values-scales test-values-codes test-values-layers test-fixes test-hostile-files test-hostile-folders
 
 test-core: $(READY)
 	$(PYTEST) $(FAST) tests --ignore=tests/formats --ignore=tests/checks --ignore=tests/hostile \
 		--ignore=tests/test_every_check.py --ignore=tests/real --ignore=tests/tokenizer \
 		--ignore=tests/test_text_checks.py --ignore=tests/fixes --ignore=tests/repairing \
-		--ignore=tests/kvcache --ignore=tests/degarble_engine --ignore=tests/trace --ignore=tests/cli --ignore=tests/report
+		--ignore=tests/kvcache --ignore=tests/degarble_engine --ignore=tests/trace --ignore=tests/trace_readers --ignore=tests/cli --ignore=tests/report
 
 test-cli: $(READY)
 	$(PYTEST) $(FAST) tests/cli tests/report --ignore=tests/cli/test_trace.py
 
 test-trace: $(READY)
-	$(PYTEST) $(FAST) tests/trace tests/cli/test_trace.py
+	$(PYTEST) $(FAST) tests/trace tests/trace_readers tests/cli/test_trace.py
 
 test-kvcache: $(READY)
 	$(PYTEST) $(FAST) tests/kvcache
 
 # One thread a worker: two of torch's on each of two cores wait for each other.
 test-engine: $(READY)
-	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) tests/degarble_engine
+	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) tests/degarble_engine/engine tests/degarble_engine/models
+
+test-numerics: $(READY)
+	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) tests/degarble_engine --ignore=tests/degarble_engine/engine --ignore=tests/degarble_engine/models
 
 test-text: $(READY)
 	$(PYTEST) $(FAST) tests/tokenizer tests/checks/text tests/checks/template
