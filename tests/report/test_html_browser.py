@@ -22,6 +22,7 @@ from degarble.report.html import render
 from degarble.report.interface import Report
 from tests.conftest import NOT_HERE
 from tests.report.samples import HOSTILE, explained, hostile, layered, many, report_of
+from tests.report.test_html_comparison import compared
 
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
@@ -42,6 +43,7 @@ PAGES = {
     "healthy": report_of(),
     "failure": report_of(failure="no such folder"),
     "many": many(150),
+    "comparison": compared(num_layers=30),
     "hostile": hostile(HOSTILE["tag"]),
 }
 OPEN = "document.querySelectorAll('details').forEach(part => { part.open = true; });"
@@ -117,7 +119,7 @@ def test_the_policy_stops_requests_and_scripts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, 0), (1280, 1)])
-@pytest.mark.parametrize("name", ["value finding", "many", "hostile"])
+@pytest.mark.parametrize("name", ["value finding", "many", "hostile", "comparison"])
 def test_nothing_runs_out_of_the_screen(name: str, width: int, scheme: int, tmp_path: Path) -> None:
     page = scripted(PAGES[name], tmp_path / "page.html", WIDTHS)
     options = (f"--window-size={width},800", f"--blink-settings=preferredColorScheme={scheme}")

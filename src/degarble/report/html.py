@@ -14,6 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from degarble.finding import Role, Severity
+from degarble.report import html_comparison
 from degarble.report.html_cause import MAX_LISTED, article, findings_list
 from degarble.report.html_coverage import coverage
 from degarble.report.html_text import details, esc, lines, table
@@ -31,6 +32,7 @@ MAX_DRAWN = 20
 MAX_ROWS = 1_000
 MAX_DOCUMENT = 3_500_000
 """Bytes of the embedded document; of a longer one the last findings are left out, and the page says so."""
+MAX_COMPARISON = 1_500_000
 MARKS = {Status.OK: "✓", Status.PARTIAL: "!", Status.ERROR: "!"}
 
 
@@ -72,6 +74,7 @@ def _header(report: Report, pictures: str) -> str:
     )
     links = [
         ("causes", "Causes", bool(report.causes)),
+        ("comparison", "Comparison", report.comparison is not None),
         ("pictures", "Pictures", bool(pictures)),
         ("notes", "Notes", bool(_notes(report))),
         ("coverage", "Coverage", True),
@@ -102,6 +105,8 @@ def _sections(report: Report, pictures: str) -> Iterator[str]:
         yield _section("causes", "Causes", "".join(_causes(report)))
     if pictures:
         yield _section("pictures", "Pictures", pictures)
+    if report.comparison is not None:
+        yield _section("comparison", "Comparison", html_comparison.section(report))
     if notes := _notes(report):
         yield _section("notes", "Notes", findings_list(notes))
     yield _section("coverage", "Coverage", coverage(report))
@@ -138,14 +143,25 @@ def _document(report: Report) -> str:
     """The report as JSON, without the profile, which the drawings show. No `<` in it can end the element."""
     whole = document(report)
     whole.pop("profile", None)
+    shortened = _shorten_comparison(whole)
     text, num_findings = _fitting(whole)
     safe = text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
     all_there = num_findings == len(report.findings)
     note = "" if all_there else f" Of {len(report.findings):,} findings it holds the first {num_findings:,}."
+    note += " Of the comparison it holds no single modules and tokens." if shortened else ""
     return (
         "<p>This page carries the report as JSON, in the element <code>degarble-report</code>."
         f'{note}</p><script type="application/json" id="degarble-report">{safe}</script>'
     )
+
+
+def _shorten_comparison(whole: dict[str, Any]) -> bool:
+    """Leave out the long lists of a comparison that would fill the page; whether that was needed."""
+    comparison = whole.get("comparison")
+    if comparison is None or len(encoded(comparison)) <= MAX_COMPARISON:
+        return False
+    whole["comparison"] = {key: value for key, value in comparison.items() if not isinstance(value, (list, tuple))}
+    return True
 
 
 def _fitting(whole: dict[str, Any]) -> tuple[str, int]:

@@ -104,9 +104,21 @@ def encode(texts: Sequence[str], owners: Sequence[Evidence], origin: str, max_to
     tokenizer = next((found for owner in owners if (found := tokenizer_of(owner)) is not None), None)
     if tokenizer is None:
         raise EvidenceMissing("no tokenizer.json that could be read: give token ids (--ids FILE)")
-    encoded = [tokenizer.encode(text).ids[:max_tokens] for text in texts]
-    pieces = [[tokenizer.decode([one], skip_special_tokens=False) for one in ids] for ids in encoded]
-    return batch_of(encoded, origin, [one for one in pieces if one])
+    encoded = [tokenizer.encode(text) for text in texts]
+    pieces = [_pieces(tokenizer, text, found)[:max_tokens] for text, found in zip(texts, encoded, strict=True)]
+    return batch_of([found.ids[:max_tokens] for found in encoded], origin, [one for one in pieces if one])
+
+
+def _pieces(tokenizer: Any, text: str, encoded: Any) -> list[str]:
+    """What each token adds to the text; nothing for the further bytes of a character. Joined they are the text again."""
+    found, end = [], 0
+    for token_id, (start, stop) in zip(encoded.ids, encoded.offsets, strict=True):
+        if stop <= start:  # added by the tokenizer, as a begin of sentence is
+            found.append(tokenizer.decode([token_id], skip_special_tokens=False))
+            continue
+        found.append(text[end:stop])
+        end = max(end, stop)
+    return found
 
 
 def tokenizer_of(evidence: Evidence) -> Any | None:

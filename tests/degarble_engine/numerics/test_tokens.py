@@ -61,3 +61,11 @@ def test_ids_are_those_of_the_checkpoints_tokenizer(golden: Path) -> None:
     evidence = Evidence(open_target(golden / "base-bf16"), Settings())
     batch = encode(["a short text"], [evidence], "test")
     assert batch.num_tokens == len(batch.pieces[0]) > 0
+
+
+@pytest.mark.parametrize("text", ["two  words\nand a line", "naïve 海边的灯塔 😀 end"])
+def test_pieces_join_to_the_text(text: str, golden: Path) -> None:
+    evidence = Evidence(open_target(golden / "base-bf16"), Settings())
+    batch = encode([text], [evidence], "test")
+    assert "".join(batch.pieces[0]).removeprefix("<s>") == text
+    assert len(batch.pieces[0]) == batch.num_tokens
