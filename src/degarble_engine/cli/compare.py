@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from degarble.cli.output import complete_fail_on, complete_format
+
+if TYPE_CHECKING:
+    from degarble.report.interface import Report
 
 
 def register(app: typer.Typer) -> None:
@@ -19,7 +22,15 @@ def register(app: typer.Typer) -> None:
 
 def compare(
     target: Annotated[str, typer.Argument(help="The candidate: a folder, .safetensors or .gguf file.")],
-    reference: Annotated[str, typer.Argument(help="A healthy copy, best the model it was made from.")],
+    reference: Annotated[str | None, typer.Argument(help="A healthy copy, best the model it was made from.")] = None,
+    dump: Annotated[
+        str | None,
+        typer.Option(
+            help="Instead of a reference: activations that an engine wrote while it ran TARGET (SGLang's dumper, "
+            "msprobe, a folder of .npy or .safetensors).",
+            metavar="DIR",
+        ),
+    ] = None,
     text: Annotated[list[str] | None, typer.Option("--text", help="Run on this text; may be repeated.")] = None,
     prompts: Annotated[
         str | None, typer.Option(help="Texts: JSON lines with `text` or `prompt`, or one a line.", metavar="FILE")
@@ -49,12 +60,14 @@ def compare(
 ) -> int:
     """Walk two models layer by layer and name the component that is not the reference's. Needs the extra `engine`."""
     from degarble.cli.output import destinations, require_fail_on, write_report
-    from degarble.errors import MissingExtra
+    from degarble.errors import MissingExtra, UsageError
 
     require_fail_on(fail_on)
+    if (reference is None) == (dump is None):
+        raise UsageError("compare needs one of the two: a REFERENCE, or --dump DIR")
     places = destinations(format, output)
     try:
-        from degarble_engine import comparison
+        from degarble_engine import comparison, dump_comparison
         from degarble_engine.numerics.precision import parse
         from degarble_engine.numerics.tokens import read_prompts
     except ModuleNotFoundError as error:
@@ -69,7 +82,11 @@ def compare(
         bounds=bounds,
         progress=None if quiet else _Progress(),
     )
-    report = comparison.compare(target, reference, question)
+    report: Report
+    if dump is not None:
+        report = dump_comparison.compare_dump(target, dump, question)
+    else:
+        report = comparison.compare(target, str(reference), question)
     write_report(report, places, detail=-1 if quiet else int(verbose))
     return report.exit_code(fail_on)
 

@@ -103,7 +103,7 @@ def encode(texts: Sequence[str], owners: Sequence[Evidence], origin: str, max_to
     """Ids by the first owner that has a usable tokenizer.json. Raises EvidenceMissing if none has."""
     tokenizer = next((found for owner in owners if (found := tokenizer_of(owner)) is not None), None)
     if tokenizer is None:
-        raise EvidenceMissing("no tokenizer.json that could be read: give token ids (--ids FILE)")
+        raise EvidenceMissing("no tokenizer.json that could be read")
     encoded = [tokenizer.encode(text) for text in texts]
     pieces = [_pieces(tokenizer, text, found)[:max_tokens] for text, found in zip(texts, encoded, strict=True)]
     return batch_of([found.ids[:max_tokens] for found in encoded], origin, [one for one in pieces if one])
