@@ -25,6 +25,7 @@ WORDS = {
     "row_weight_z_of_peers": "a row's rounding error is {value:.3g} times that of its peers",
     "weight_z_of_high_peers": "its error is {value:.3g} times that of the worst of its peers",
     "row_over_weight_z": "one row's error is {value:.3g} times that of the others",
+    "offset": "its values are shifted by {value:.2g} of a step in the mean, as by a zero point that is off",
     "relative": "its output is {value:.0%} away from the reference's",
 }
 OUTSIDE_WORDS = {
@@ -83,7 +84,7 @@ def _severity(group: Group) -> Severity:
 def _numbers(one: Measures) -> dict[str, Measure]:
     found = {
         "sqnr_db": one.sqnr_db, "relative_error": one.relative, "cosine_similarity": one.cosine, "z": one.z,
-        "row_z": one.row_z, "weight_z": one.weight_z, "slope": one.slope, "row_slope": one.row_slope,
+        "row_z": one.row_z, "weight_z": one.weight_z, "slope": one.slope, "row_slope": one.row_slope, "offset": one.offset,
     }  # fmt: skip
     return {name: _number(value) for name, value in found.items() if value is not None}
 

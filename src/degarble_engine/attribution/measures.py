@@ -4,6 +4,7 @@
     sigma²      x² · variance of honest rounding            weight z          the same with white input: no activations
     coverage    share of |e| <= 2 sigma, honest: 95.4 %
     slope       <W'c, W'r> / <W'r, W'r>                     row slope         the row farthest from 1
+    offset      mean of (W'c - W'r) / step: rounding of any kind has none, a zero point that is off by one has one
 
 sigma is kept above a tenth of what honest rounding to the same bits would give: a zeroed row stored with scale 0 would
 have none.
@@ -24,6 +25,7 @@ from degarble_engine.attribution.stored_rounding import weight_rounding
 from degarble_engine.numerics.precision import FP32
 
 CLIP_GROUP, INNER_SHARE, MIN_INSIDE = 64, 0.8, 0.25
+MAX_SHIFT, CHANCE_SIGMAS = 50.0, 4.0
 SMALL_ROW = 1e-4
 """Rows with less than this share of the mean energy have no slope worth a word."""
 SHOWN_DB = 200.0
@@ -70,6 +72,10 @@ class Measures:
     reference_z: float
     """Weight z in steps of four-bit rounding of the reference."""
     row_reference_z: float
+    offset: float | None
+    """Mean shift of the stored values, in steps, beyond what chance gives; None without steps."""
+    reference_offset: float
+    """The same in steps of four-bit rounding of the reference."""
     constant: float
     """|mean over tokens| / rms of the error."""
     folded: bool
@@ -131,6 +137,8 @@ def measure(pair: LinearPair, layer: int | None, is_gguf: bool, own: tuple[Tenso
         row_weight_z=row_weight_z,
         reference_z=reference_z or 0.0,
         row_reference_z=row_reference_z or 0.0,
+        offset=None if steps is None or plain else _offset(pair, delta, steps),
+        reference_offset=_offset(pair, delta, floor),
         constant=float(error.mean(0).pow(2).mean().sqrt()) / max(rms_error, 1e-30) if error.numel() else 0.0,
         folded=pair.row_fold is not None or pair.column_fold is not None,
         by_token=_by_token(error, output),
@@ -176,6 +184,14 @@ def _weight_z(delta: Tensor, steps: Tensor | None, inside: Tensor) -> tuple[floa
 def _row_ratios(delta: Tensor, steps: Tensor) -> Tensor:
     rows = delta.pow(2).sum(1) / (steps.pow(2).sum(1) / 12).clamp_min(1e-30)
     return torch.where(delta.any(1), rows, torch.zeros_like(rows))
+
+
+def _offset(pair: LinearPair, delta: Tensor, steps: Tensor) -> float:
+    """|mean error| in steps, less what honest rounding of so few weights may have. Negative gains and folds turn no sign."""
+    signs = pair.scaled(torch.ones(1, 1).expand(delta.shape)).sign()
+    shifts = (delta * signs / steps.clamp_min(1e-30)).clamp(-MAX_SHIFT, MAX_SHIFT)
+    by_chance = CHANCE_SIGMAS / math.sqrt(12 * max(1, delta.numel()))
+    return max(0.0, abs(float(shifts.mean())) - by_chance)
 
 
 def _inside(found: Tensor, wanted: Tensor) -> Tensor:

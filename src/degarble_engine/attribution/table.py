@@ -68,6 +68,7 @@ def _module(record: LayerRecord, one: Any, candidate: WalkedModel) -> dict[str, 
         "weight_z": _number(one.weight_z),
         "slope": _number(one.slope),
         "row_slope": _number(one.row_slope),
+        "offset": _number(one.offset),
     }
 
 

@@ -30,7 +30,7 @@ from degarble_engine.numerics.tap import Taps
 from degarble_engine.numerics.tokens import TokenBatch
 from degarble_engine.numerics.walked_model import WalkedModel
 
-STATE_FILE = "walk.safetensors"
+STATE_FILE, STATE_VERSION = "walk.safetensors", 2
 Watch = Callable[[int, int], None]
 """(layers done, all layers)."""
 
@@ -110,7 +110,7 @@ class LayerWalk:
 
     def _key(self) -> str:
         """What must be equal for a saved state to be of this walk."""
-        parts: list[Any] = [self.batch.digest()]
+        parts: list[Any] = [STATE_VERSION, self.batch.digest()]
         for model in self.models:
             source = model.evidence.get("source")
             parts.append([source.path, sorted(source.files().items()), model.precision.name, model.config_values])
@@ -145,7 +145,9 @@ class LayerWalk:
                 f"{file}: not the state of a walk ({type(error).__name__}): delete it to start anew"
             ) from None
         if metadata.get("key") != self._key():
-            raise UsageError(f"{file}: of other models, texts or another --dtype: delete it to start anew")
+            raise UsageError(
+                f"{file}: of other models, texts, another --dtype or an older version: delete it to start anew"
+            )
         self.hidden, self._done = hidden, done
         self.notes = {int(number): value for number, value in notes.items()}
 

@@ -48,6 +48,7 @@ def measured(number: int, fault: Callable[[Tensor], Tensor] | None = None, *, is
     return replace(
         one, scheme="int4", has_steps=True, z=float(ratio.mean().sqrt()), row_z=float(ratio.max().sqrt()),
         weight_z=float(rows.mean().sqrt()), row_weight_z=float(rows.max().sqrt()),
+        offset=abs(float((delta / steps).mean().nan_to_num())),
     )  # fmt: skip
 
 
@@ -106,6 +107,35 @@ def test_without_scales_peers_are_the_measure() -> None:
         measured(99, FAULTS["swapped"]), has_steps=False, z=None, row_z=None, weight_z=None, row_weight_z=None
     )
     assert suspects(blind) == [] and [one.measures.layer for one in suspects([*blind, bad])] == [99]
+
+
+def shifted(one: Measures) -> Measures:
+    return replace(one, offset=1.0, z=4.5, weight_z=2.0)
+
+
+def test_a_shift_outranks_a_compensated_module_far_above_its_peers() -> None:
+    """The second is a true defect of compensation, and a warning; a zero point that is off is an error."""
+    compensated = [replace(one, weight_z=(one.weight_z or 0) * 1.3) for one in HEALTHY]
+    found = suspects([*compensated[2:], shifted(compensated[0]), replace(compensated[1], z=6.0)])
+    assert [(one.test, one.is_warning, one.measures.layer) for one in found] == [("offset", False, 0), ("z", True, 1)]
+
+
+def test_rounding_in_few_weights_is_no_shift() -> None:
+    wanted = torch.randn(8, 16, generator=torch.Generator().manual_seed(1))
+    pair = LinearPair(
+        name="a", parameter="a", stored=None, expert=None, rows=None, reference=wanted, candidate=rounding_of_few(wanted),
+        reference_bias=None, candidate_bias=None, input=torch.ones(4, 16),
+    )  # fmt: skip
+    assert measure(pair, 0, False, None).reference_offset < 0.05
+    pair.candidate = pair.candidate + 0.2
+    assert measure(pair, 0, False, None).reference_offset > 0.3
+    pair.reference_gain = pair.candidate_gain = torch.tensor([1.0, -1.0] * 8)  # a gain's sign is not the shift's
+    assert measure(pair, 0, False, None).reference_offset > 0.3
+
+
+def rounding_of_few(wanted: Tensor) -> Tensor:
+    step = (wanted.amax(1, keepdim=True) - wanted.amin(1, keepdim=True)) / LEVELS
+    return (wanted / step).round() * step
 
 
 def test_clipping_is_not_a_lost_scale() -> None:
