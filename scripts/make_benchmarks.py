@@ -87,6 +87,12 @@ SECTIONS = (
         "No damage on valid ids in any corpus (`exact percent damaged`, `num different`, `num late chars` are 0), at most 1 µs per token. `naive`: each token decoded alone. Random ids and byte noise have no round trip.",
     ),
     Section(
+        "layer_walk",
+        "Layer walk on the shapes of an 8B Llama",
+        "benchmarks/layer_walk.py",
+        "A walk peaks below 2.5 layers, as held in fp32, at any depth; at most 1.3 times the forwards that must be made, the peer being transformers' model with all weights in memory, which loads nothing.",
+    ),
+    Section(
         "trace_replay",
         "KV trace: replay and writer",
         "benchmarks/trace_replay.py --events 500000",
