@@ -26,7 +26,6 @@ from tests.degarble_engine.dumps.engine import (
     write_safetensors,
     write_sglang,
 )
-from tests.degarble_engine.test_compare import run_command
 from tests.degarble_engine.tiny_models import folder
 
 WRITERS: dict[str, Callable[[Values, Path], Path]] = {
@@ -183,11 +182,10 @@ def test_what_cannot_be_compared_says_why(values: Values, message: str, tmp_path
         compared(write_npy(values, tmp_path))
 
 
-def test_the_command(healthy: Values, tmp_path: Path) -> None:
+def test_the_command(healthy: Values, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_npy(healthy, tmp_path / "dump")
-    done = run_command("compare", str(folder("llama")), "--dump", str(tmp_path / "dump"), "--format", "html")
-    assert done.returncode == 0, done.stderr
-    assert "Error in the candidate&#x27;s own run" in done.stdout
+    assert compare(str(folder("llama")), dump=str(tmp_path / "dump"), format="html", quiet=True) == 0
+    assert "Error in the candidate&#x27;s own run" in capsys.readouterr().out
 
 
 def test_one_of_a_reference_and_a_dump_is_needed() -> None:

@@ -81,6 +81,8 @@ class LayerRecord:
         plain["norms"] = [NormRecord(**one) for one in value["norms"]]
         plain["blocks"] = [BlockRecord(**one) for one in value["blocks"]]
         plain["bounds"] = [BoundMeasures.from_json(one) for one in value.get("bounds", [])]
+        peak = value["logit_peak"]
+        plain["logit_peak"] = None if peak is None else tuple(peak)
         return cls(**plain)
 
 

@@ -53,7 +53,8 @@ def read_tensor(file: Path, key: str | None = None) -> Tensor:
 
 def _npy(file: Path) -> Tensor:
     try:
-        array = np.load(file, mmap_mode="r", allow_pickle=False)
+        with np.errstate(over="ignore"):  # sizes that wrap are refused further in
+            array = np.load(file, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # numpy raises what its parser of Python literals raises
         raise MalformedFile(file.name, "header", "a .npy array of numbers, no pickle", _short(error)) from None
     if array.dtype.kind not in "fiub":

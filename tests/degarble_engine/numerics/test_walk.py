@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import ml_dtypes
 import msgspec
 import numpy as np
 import pytest
 import torch
 
+from degarble.checkpoint.tensor_data import Array
 from degarble.checkpoint.workspace import Workspace
 from degarble.errors import TargetError, UsageError
 from degarble.evidence import Evidence, Settings
@@ -48,40 +50,61 @@ def test_the_head_in_blocks_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> N
     assert distance(logits_of(model), wanted_logits(path, tiny_batch())) < TOLERANCE
 
 
-def symmetric_int4(source: Path, out: Path) -> None:
-    """compressed-tensors, packed, symmetric, groups of 32: what transformers itself can load."""
+def quantised(source: Path, out: Path, form: str) -> None:
+    """compressed-tensors, symmetric, as transformers itself can load it: INT4 packed in groups of 32, or INT8 or FP8 by row."""
     work = Workspace(open_target(source))
     for module in Evidence(open_target(source), Settings()).get("modules").linears():
         if module.kind != "linear" or module.payload is None:
             continue
-        codes, scales, _ = affine.quantize(module.dequantize(), 4, 32, symmetric=True, scale_dtype=np.float32)
         file = module.payload.file
         work.drop(module.payload.name)
-        parts = {
-            "weight_packed": packing.pack_words(codes, 4),
-            "weight_scale": scales,
-            "weight_shape": np.array(module.form.shape, np.int64),
-        }
-        for suffix, array in parts.items():
+        for suffix, array in parts_of(np.array(module.dequantize()), form).items():
             work.add(file, f"{module.name}.{suffix}", array)
-    weights = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 32, "dynamic": False}
+    label, weights = COMPRESSED[form]
     work.json("config.json")["quantization_config"] = {
         "quant_method": "compressed-tensors",
-        "format": "pack-quantized",
+        "format": label,
         "quantization_status": "compressed",
-        "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights, "format": "pack-quantized"}},
+        "config_groups": {
+            "group_0": {
+                "targets": ["Linear"],
+                "format": label,
+                "weights": {"symmetric": True, "dynamic": False, **weights},
+            }
+        },
         "ignore": ["lm_head"],
     }
     work.save(out)
 
 
-def test_a_quantised_file_runs_as_transformers_runs_it(tmp_path: Path) -> None:
+COMPRESSED = {
+    "int4": ("pack-quantized", {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32}),
+    "int8": ("int-quantized", {"num_bits": 8, "type": "int", "strategy": "channel"}),
+    "fp8": ("float-quantized", {"num_bits": 8, "type": "float", "strategy": "channel"}),
+}
+
+
+def parts_of(values: Array, form: str) -> dict[str, Array]:
+    """Stored parts of one weight."""
+    if form == "int4":
+        codes, scales, _ = affine.quantize(values, 4, 32, symmetric=True, scale_dtype=np.float32)
+        shape = np.array(values.shape, np.int64)
+        return {"weight_packed": packing.pack_words(codes, 4), "weight_scale": scales, "weight_shape": shape}
+    largest = np.abs(values).max(1, keepdims=True)
+    if form == "int8":
+        scales = (largest / 127).astype(np.float32)
+        return {"weight": np.clip(np.round(values / scales), -128, 127).astype(np.int8), "weight_scale": scales}
+    scales = (largest / 448).astype(np.float32)
+    return {"weight": (values / scales).astype(ml_dtypes.float8_e4m3fn), "weight_scale": scales}
+
+
+@pytest.mark.parametrize(("form", "least"), [("int4", 0.01), ("int8", 1e-3), ("fp8", 1e-3)])
+def test_a_quantised_file_runs_as_transformers_runs_it(form: str, least: float, tmp_path: Path) -> None:
     pytest.importorskip("compressed_tensors")
-    path = tmp_path / "int4"
-    symmetric_int4(folder("llama"), path)
-    model = WalkedModel.open(str(path))
-    found = logits_of(model)
-    assert distance(found, logits_of(WalkedModel.open(str(folder("llama"))))) > 0.01
+    path = tmp_path / form
+    quantised(folder("llama"), path, form)
+    found = logits_of(WalkedModel.open(str(path)))
+    assert distance(found, logits_of(WalkedModel.open(str(folder("llama"))))) > least
     assert distance(found, wanted_logits(path, tiny_batch())) < TOLERANCE
 
 
