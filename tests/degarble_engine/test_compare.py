@@ -85,6 +85,22 @@ def test_the_guilty_tensor_is_first(family: str, module: str) -> None:
     assert finding.location.layer == int(module.split(".")[2])
 
 
+@pytest.mark.parametrize("leaf", ["gate_up_proj", "down_proj"])
+def test_an_expert_stored_the_other_way_round_is_named_by_its_number(leaf: str) -> None:
+    """gpt-oss keeps the experts of a layer in one tensor, [experts, in, out], gate and up in turns, with biases."""
+    one = Candidate("gpt-oss")
+    name = f"model.layers.2.mlp.experts.{leaf}"
+    module = one.modules[name]
+    values = np.array(module.dequantize())
+    values[1] *= 0.7
+    one.work.set(module.payload.name, values)
+    report = one.compared()
+    place = first(report).location
+    assert (place.expert, place.layer, place.tensor) == (1, 2, module.payload.name)
+    assert place.module == f"model.layers.2.mlp.experts.1.{leaf}" and len(report.causes) == 1
+    assert first(report).rule == "DIV903"
+
+
 def test_three_faults_are_all_listed() -> None:
     one = Candidate("llama")
     guilty = ("model.layers.0.mlp.up_proj", "model.layers.1.self_attn.o_proj", "model.layers.3.mlp.down_proj")

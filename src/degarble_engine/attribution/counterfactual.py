@@ -159,14 +159,16 @@ def restoring(pair: LinearPair, *, bias_only: bool = False) -> list[Change]:
 
 
 def _weight(pair: LinearPair, values: Tensor) -> Change:
-    return Change(parameter=pair.parameter, expert=pair.expert, rows=pair.rows, values=values)
+    stored = values.T if pair.transposed else values
+    return Change(parameter=pair.parameter, expert=pair.expert, rows=pair.rows, values=stored)
 
 
 def _biases(pair: LinearPair, new: Tensor | None, old: Tensor | None) -> list[Change]:
     if old is None:
         return []  # the model has no place for one
-    name = pair.parameter.removesuffix(".weight") + ".bias"
-    return [Change(parameter=name, expert=None, rows=None, values=torch.zeros_like(old) if new is None else new)]
+    name = f"{pair.parameter}_bias" if pair.expert is not None else pair.parameter.removesuffix(".weight") + ".bias"
+    values = torch.zeros_like(old) if new is None else new
+    return [Change(parameter=name, expert=pair.expert, rows=pair.rows, values=values)]
 
 
 def honest(pair: LinearPair, bits: int, group: int) -> list[Change]:

@@ -7,7 +7,6 @@ Fused experts become one pair for each expert and part, on the tokens that the *
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -66,6 +65,8 @@ class LinearPair:
     """[out] what the candidate's outputs are divided by (folds between up and down, v and o)."""
     column_fold: Tensor | None = None
     """[in] what the candidate's columns are divided by."""
+    transposed: bool = False
+    """Whether the parameter is stored [in, out], as some families have their experts."""
 
     @property
     def leaf(self) -> str:
@@ -126,23 +127,10 @@ def _divided(values: Tensor, by: Tensor) -> Tensor:
     return values / torch.where(by == 0, torch.ones_like(by), by)
 
 
-def linear_pairs(reference: LayerRun, candidate: LayerRun) -> list[LinearPair]:
-    """All linears, routers and experts that both layers have in one shape."""
-    found: list[LinearPair] = []
-    modules = dict(candidate.module.named_modules())
-    for name, module in reference.module.named_modules():
-        other = modules.get(name)
-        if name in reference.taps.experts and other is not None:
-            found += _experts(name, module, other, reference, candidate)
-        elif name in reference.taps.inputs and other is not None and not is_norm(module):
-            pair = _linear(name, module, other, reference, candidate)
-            found += [pair] if pair is not None else []
-    return found
-
-
-def _linear(
+def plain_pair(
     name: str, module: nn.Module, other: nn.Module, reference: LayerRun, candidate: LayerRun
 ) -> LinearPair | None:
+    """One linear or router; None where the shapes differ."""
     one, two = module._parameters.get("weight"), other._parameters.get("weight")
     if one is None or two is None or one.ndim != 2 or one.shape != two.shape:
         return None
@@ -164,52 +152,6 @@ def _linear(
 def _bias(module: nn.Module) -> Tensor | None:
     found = module._parameters.get("bias")
     return None if found is None else found.data.float()
-
-
-def _experts(
-    name: str, module: nn.Module, other: nn.Module, reference: LayerRun, candidate: LayerRun
-) -> Iterator[LinearPair]:
-    """gate, up and down of every expert; silent for experts whose matrices are stored the other way round."""
-    one, two = module._parameters, other._parameters
-    if one["gate_up_proj"].shape != two["gate_up_proj"].shape or one["down_proj"].shape != two["down_proj"].shape:
-        return
-    hidden_size = reference.taps.experts[name].hidden.shape[1]
-    if one["gate_up_proj"].shape[2] != hidden_size or one["gate_up_proj"].shape[1] != 2 * one["down_proj"].shape[2]:
-        return
-    prefix = f"{reference.model.skeleton.layer_name(reference.index)}.{name}"
-    stored = {leaf: list(candidate.model.weights.stored(f"{prefix}.{leaf}")) for leaf in ("gate_up_proj", "down_proj")}
-    tap = reference.taps.experts[name]
-    count, width = one["gate_up_proj"].shape[0], one["down_proj"].shape[2]
-    activation = getattr(module, "act_fn", nn.functional.silu)
-    for expert in range(count):
-        routed = tap.hidden[(tap.experts == expert).any(1)].float()
-        gate_up = one["gate_up_proj"].data[expert].float()
-        gate, up = (routed @ gate_up.T).chunk(2, -1)
-        inputs = {"gate_proj": routed, "up_proj": routed, "down_proj": activation(gate) * up}
-        for number, leaf in enumerate(("gate_proj", "up_proj", "down_proj")):
-            fused = "down_proj" if leaf == "down_proj" else "gate_up_proj"
-            rows = None if leaf == "down_proj" else (number * width, (number + 1) * width)
-            cut = slice(None) if rows is None else slice(*rows)
-            yield LinearPair(
-                name=f"{name}.{expert}.{leaf}",
-                parameter=f"{prefix}.{fused}",
-                stored=_of_expert(stored[fused], expert, 0 if leaf == "down_proj" else number, count),
-                expert=expert,
-                rows=rows,
-                reference=one[fused].data[expert][cut].float(),
-                candidate=two[fused].data[expert][cut].float(),
-                reference_bias=None,
-                candidate_bias=None,
-                input=inputs[leaf],
-            )
-
-
-def _of_expert(stored: list[StoredModule], expert: int, part: int, count: int) -> StoredModule | None:
-    """Stored modules come part by part, one for each expert or one for all."""
-    if len(stored) in (1, 2) and count > 2:
-        return stored[min(part, len(stored) - 1)]
-    at = part * count + expert
-    return stored[at] if at < len(stored) else None
 
 
 def norm_pairs(reference: LayerRun, candidate: LayerRun, pairs: list[LinearPair]) -> list[NormPair]:

@@ -13,7 +13,8 @@ from torch import Tensor
 from degarble.errors import TargetError
 from degarble_engine.attribution.bound_measures import BoundMeasures, bound_measures
 from degarble_engine.attribution.folding import divide_out_pair_folds, is_compensated, is_norm_guilty
-from degarble_engine.attribution.linear_pair import LinearPair, NormPair, linear_pairs, norm_pairs
+from degarble_engine.attribution.layer_pairs import linear_pairs
+from degarble_engine.attribution.linear_pair import LinearPair, NormPair, norm_pairs
 from degarble_engine.attribution.measures import Measures, measure, relative_error
 from degarble_engine.numerics.walk import LayerRun, LayerStep
 

@@ -4,6 +4,7 @@
     …self_attn.q_proj.weight                    the module `…self_attn.q_proj`, dequantised whatever its format
     …mlp.experts.gate_up_proj  [E, 2 I, H]      gate_proj and up_proj (w1 and w3) of every expert, or stacked in GGUF
     …mlp.experts.down_proj     [E, H, I]        down_proj (w2) of every expert
+    …self_attn.kv_b_proj.weight                 in newer GGUF files k_b (transposed) and v_b, head by head
     lm_head.weight                              the embedding where there is no head
 
 GGUF differs in values, too: q and k of Llama models have their rotary rows in pairs, and norms of 1 + w families are
@@ -33,6 +34,7 @@ PAIRED_ROTARY = frozenset({"llama", "granite", "granitemoe", "smollm3", "arcee",
 EXPERT_LEAVES = {"gate_up_proj": (("gate_proj", "w1"), ("up_proj", "w3")), "down_proj": (("down_proj", "w2"),)}
 TRANSPOSED_FORMATS = frozenset({"mxfp4_experts"})
 """Stored [experts, out, in] where transformers' parameter is [experts, in, out]."""
+JOINT, BY_HEAD = "kv_b_proj", ("k_b_proj", "v_b_proj")
 PRE_SCALE = "pre_quant_scale"
 UNREADABLE = (ValueError, KeyError, IndexError, NotImplementedError, DegarbleError)
 
@@ -67,8 +69,21 @@ class StreamedWeights:
         if one is not None:
             yield one
             return
+        yield from self._by_head(name)
         for _, pieces in self._expert_pieces(name):
             yield from pieces
+
+    def _by_head(self, name: str) -> list[StoredModule]:
+        """k_b and v_b, into which llama.cpp's converter splits a kv_b_proj since April 2025; empty where they are not."""
+        owner = name.removesuffix(f"{JOINT}.weight")
+        found = [self.modules.by_canonical.get(f"{owner}{part}") for part in BY_HEAD] if owner != name else []
+        return [one for one in found if one is not None] if None not in found else []
+
+    def _joined_heads(self, parts: list[StoredModule]) -> Array:
+        """[heads * (key part + value part), rank] of [heads, rank, key part] and [heads, value part, rank]."""
+        keys, values = (self._values(part) for part in parts)
+        joined = np.concatenate([np.swapaxes(keys, 1, 2), values], axis=1)
+        return joined.reshape(-1, joined.shape[2])
 
     def stored_part(self, name: str, expert: int | None, part: str) -> StoredModule | None:
         """The stored module of one expert's part of a fused parameter; of the parameter, where no expert is asked for."""
@@ -88,7 +103,7 @@ class StreamedWeights:
         """The parameter in fp32. Raises TargetError with expected and found if there is none of that shape."""
         module = self.module_of(name)
         try:
-            values = self._piece(module, name) if module is not None else self._experts(name)
+            values = self._whole(module, name)
         except UNREADABLE as error:
             raise TargetError(f"{name}: the stored weight cannot be read: {error}") from None
         if values is None:
@@ -114,6 +129,12 @@ class StreamedWeights:
         if not shape:
             raise TargetError(f"{name}: found none in the checkpoint, or one whose shape its header does not tell")
         return shape[0]
+
+    def _whole(self, module: StoredModule | None, name: str) -> Array | None:
+        if module is not None:
+            return self._piece(module, name)
+        by_head = self._by_head(name)
+        return self._joined_heads(by_head) if by_head else self._experts(name)
 
     def _piece(self, module: StoredModule, name: str) -> Array | None:
         if name.endswith(("_bias", ".bias")) and "bias" in module.form.roles:

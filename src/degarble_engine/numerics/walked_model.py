@@ -53,7 +53,7 @@ class WalkedModel:
         except EvidenceMissing as missing:
             raise TargetError(f"{evidence.get('source').path}: cannot be run: {missing}") from None
         self.file = config.file
-        values = dict(config.text) if config_values is None else config_values
+        values = _plain_values(config) if config_values is None else config_values
         self.config_values = values
         self.skeleton = Skeleton(model_config(values, config.file))
         self._keywords: list[Keywords] = []
@@ -233,3 +233,13 @@ class WalkedModel:
             return self.skeleton.logits(hidden[None])[0].float()
         finally:
             head._parameters.update(kept)
+
+
+def _plain_values(config: ModelConfig) -> dict[str, Any]:
+    """The config for transformers. GGUF describes latent attention as llama.cpp computes it, with one head of the cache for
+    all, and derives a `head_dim` that means nothing here."""
+    values = dict(config.text)
+    if config.gguf is not None and values.get("kv_lora_rank"):
+        values.pop("head_dim", None)
+        values["num_key_value_heads"] = values.get("num_attention_heads")
+    return values
