@@ -5,7 +5,7 @@ most 1.3 times the sum of the forwards that have to be made. A walk makes one fo
 reference, the candidate, the candidate on the reference's input, and the noise floor. The peer is transformers' model with
 all weights in memory in fp32: it loads nothing. One JSON row a line.
 
-    python benchmarks/layer_walk.py [--layers 3] [--tokens 256] [--deep 32]
+    python benchmarks/layer_walk.py [--layers 3] [--tokens 512] [--deep 32] [--memory-only]
 """
 
 from __future__ import annotations
@@ -135,6 +135,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--deep", type=int, default=32)
     parser.add_argument("--walked", type=Path, help="only the peak of a walk of this folder")
+    parser.add_argument("--memory-only", action="store_true", help="only peaks, of checkpoints of zeros")
     given = parser.parse_args()
     if given.walked is not None:
         print(json.dumps(walked(given.walked, given.tokens)))
@@ -144,6 +145,8 @@ def main() -> None:
         for depth in (2, given.deep):
             (row,) = apart("--walked", str(sparse(folder / f"sparse-{depth}", depth)), "--tokens", "16")
             print(json.dumps({"what": "memory of a walk, bf16"} | row), flush=True)
+        if given.memory_only:
+            return
         make(folder / "bf16", "bf16", given.layers * LAYER_BYTES // 2 + 4 * VOCAB * HIDDEN, None)
         make(folder / "int4", "int4", given.layers * int(LAYER_BYTES * 0.1289) + 4 * VOCAB * HIDDEN, None)
         (row,) = apart("--walked", str(folder / "int4"), "--tokens", "16")

@@ -78,7 +78,7 @@ def compare_models(candidate: WalkedModel, reference: WalkedModel, question: Que
         findings=diagnosis.findings,
         causes=diagnosis.causes,
         results=tuple(results),
-        unjudged=_unjudged(candidate, reference),
+        unjudged=_unjudged(candidate, reference, found),
         comparison=found.details,
     )
 
@@ -91,9 +91,20 @@ def _require_comparable(candidate: WalkedModel, reference: WalkedModel) -> None:
         )
 
 
-def _unjudged(candidate: WalkedModel, reference: WalkedModel) -> dict[str, str]:
+def _unjudged(candidate: WalkedModel, reference: WalkedModel, walked: ForwardPass) -> dict[str, str]:
     """What could not be compared, by name."""
     found = {}
+    unmatched: Any = walked.details["not_compared"]
+    if unmatched:
+        found["shapes"] = (
+            f"{len(unmatched)} modules have other shapes than the reference's, {unmatched[0]} first: not compared"
+        )
+    for model in (candidate, reference):
+        scaling = _rotary_scaling(model)
+        if scaling is not None:
+            found[f"{model.file}: rope.scaling"] = (
+                f"rotary scaling {scaling!r} of a GGUF file is not applied by the walk"
+            )
     if candidate.num_layers != reference.num_layers:
         found["depth"] = (
             f"{candidate.num_layers} decoder layers against the reference's {reference.num_layers}: "
@@ -108,6 +119,17 @@ def _unjudged(candidate: WalkedModel, reference: WalkedModel) -> dict[str, str]:
     for module, missing in candidate.weights.raw_read.items():
         found[module] = f"stored without its {missing}: read raw, as loaders do"
     return found
+
+
+def _rotary_scaling(model: WalkedModel) -> str | None:
+    """The kind of scaling that a GGUF file declares; its factors have no place in the walk's config yet."""
+    gguf = model.weights.config.gguf
+    kinds = (
+        [value for key, value in gguf.metadata.items() if key.endswith(".rope.scaling.type")]
+        if gguf is not None
+        else []
+    )
+    return str(kinds[0])[:40] if kinds and kinds[0] != "none" else None
 
 
 def _batch(candidate: WalkedModel, reference: WalkedModel, question: Question) -> tuple[TokenBatch, list[str]]:

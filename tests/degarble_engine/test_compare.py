@@ -236,6 +236,34 @@ def test_other_sizes_are_said_and_what_can_be_is_compared() -> None:
     assert "vocabulary" in Candidate("llama").compared(small).unjudged
 
 
+def test_modules_of_other_shapes_are_listed_as_not_compared() -> None:
+    report = Candidate("llama").compared(folder("llama", intermediate_size=96))
+    assert (
+        "12 modules have other shapes than the reference's, model.layers.0.mlp.gate_proj first"
+        in report.unjudged["shapes"]
+    )
+    assert report.causes[0].finding.location.key == "intermediate_size"
+    assert report.comparison is not None
+    modules: Any = report.comparison["modules"]
+    assert {one["module"].rpartition(".")[2] for one in modules} == {"q_proj", "k_proj", "v_proj", "o_proj"}
+
+
+def test_other_token_ids_for_the_same_text_are_told(golden: Path, tmp_path: Path) -> None:
+    """Both models are run on the reference's ids, so that only the tokenizer is at fault."""
+    healthy = golden / "base-bf16"
+    work = Workspace(open_target(healthy))
+    tokenizer = msgspec.json.decode((healthy / "tokenizer.json").read_bytes())
+    vocabulary = tokenizer["model"]["vocab"]
+    one, two = list(vocabulary)[-2:]
+    common = sorted((name for name in vocabulary if len(name) == 1 and name.isalpha()), key=vocabulary.get)[:1] or [one]
+    vocabulary[common[0]], vocabulary[two] = vocabulary[two], vocabulary[common[0]]
+    work.write("tokenizer.json", msgspec.json.encode(tokenizer))
+    candidate = WalkedModel(Evidence(work.source(), Settings()))
+    report = compare_models(candidate, WalkedModel.open(str(healthy)), Question(texts=[f"{common[0]} b {common[0]}"]))
+    assert [cause.finding.location.file for cause in report.causes] == ["tokenizer.json"]
+    assert "other ids than the reference's for 1 of 1 texts" in first(report).message
+
+
 def run_command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """The command as the entry point gives it, whether or not this tree is installed."""
     code = (

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from degarble.errors import TargetError
 from degarble_engine.attribution.bound_measures import BoundMeasures, bound_measures
@@ -65,6 +65,8 @@ class LayerRecord:
     """Module of the candidate's own run that makes non-finite values of finite ones."""
     router_agreement: float | None = None
     """Share of tokens for which both routers choose the same experts, on the reference's input."""
+    unmatched: list[str] = field(default_factory=list)
+    """Modules of the reference that the candidate has in another shape, or not at all: not compared."""
     logit_peak: tuple[float, float] | None = None
     """Largest |q·k| of reference and candidate, scaled."""
     bounds: list[BoundMeasures] = field(default_factory=list)
@@ -121,6 +123,7 @@ def record_layer(step: LayerStep, noisy: Tensor, *, with_bounds: bool = False) -
         measures=[measure(pair, step.index, is_gguf, own.get(pair.name)) for pair in pairs],
         norms=[_norm(norm, is_guilty) for norm, is_guilty in zip(norms, guilty, strict=True)],
         origin=_origin(candidate),
+        unmatched=_unmatched(reference, pairs),
     )
     for name in taps.outputs:
         if "." not in name and name in reference.taps.outputs and not name.endswith("norm"):
@@ -129,6 +132,15 @@ def record_layer(step: LayerStep, noisy: Tensor, *, with_bounds: bool = False) -
     if with_bounds:
         found.bounds = [bound_measures(pair, candidate.model.precision, is_gguf) for pair in pairs]
     return found
+
+
+def _unmatched(reference: LayerRun, pairs: list[LinearPair]) -> list[str]:
+    names = {pair.name if pair.expert is None else pair.name.split(f".{pair.expert}.")[0] for pair in pairs}
+    return [
+        name
+        for name, module in reference.module.named_modules()
+        if name not in names and (isinstance(module, nn.Linear) or name in reference.taps.experts)
+    ]
 
 
 def _norm(norm: NormPair, guilty: bool) -> NormRecord:

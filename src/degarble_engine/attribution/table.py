@@ -32,6 +32,9 @@ def details_of(
         "rounding": {scheme: peers.rounding for scheme, peers in peers_of(measures).items()},
         "layers": [_layer(record) for record in records],
         "modules": [_module(record, one, candidate) for record in records for one in record.measures][:MAX_MODULES],
+        "not_compared": [
+            f"{candidate.skeleton.layer_name(record.index)}.{name}" for record in records for name in record.unmatched
+        ][:MAX_MODULES],
         "by_token": _tokens(batch, end),
     }
 
