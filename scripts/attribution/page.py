@@ -40,7 +40,8 @@ def _faults(runs: Sequence[dict[str, Any]]) -> Iterator[str]:
         )
     seconds = sorted(one["seconds"] for one in runs)
     middle = f", {seconds[len(seconds) // 2]:.0f} s in the median on one thread of a busy machine" if seconds else ""
-    yield f"\n{len(runs)} runs{middle}. Code: {', '.join(sorted({one['commit'] for one in runs}))}."
+    states = len({one["commit"] for one in runs})
+    yield f"\n{len(runs)} runs{middle}, with {states} state{'s' * (states != 1)} of the code."
 
 
 def _count(runs: Sequence[dict[str, Any]], key: str) -> str:
