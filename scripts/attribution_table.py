@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +45,11 @@ class Table:
         self.healthy = healthy
         self.runs_file, self.healthy_file = work / "runs.jsonl", work / "healthy.jsonl"
         self.out = out
-        self._references: dict[str, WalkedModel] = {}
 
-    def reference(self, name: str = REFERENCE) -> WalkedModel:
-        """Opened once."""
-        if name not in self._references:
-            self._references[name] = WalkedModel.open(str(self.healthy / name))
-        return self._references[name]
+    @cached_property
+    def reference(self) -> WalkedModel:
+        """What every form was made from."""
+        return WalkedModel.open(str(self.healthy / REFERENCE))
 
     def write(self) -> None:
         """The page, from what is kept."""
@@ -64,7 +63,7 @@ class Table:
             old = done.get(case.key)
             if only not in case.key or (old is not None and not _is_wanted_again(old, again)):
                 continue
-            found = run(case, self.healthy, self.reference())
+            found = run(case, self.healthy, self.reference)
             print(found, flush=True)
             keep(self.runs_file, found)
             self.write()
@@ -82,12 +81,11 @@ class Table:
             self.write()
 
     def _one_untouched(self, form: str) -> dict[str, Any]:
-        is_tool = form.startswith("tools/") and (self.healthy / "bases/bf16/config.json").exists()
         files = sorted((self.healthy / form).glob("*.gguf"))
         work = Workspace(open_target(files[0])) if files else candidate_of(self.healthy, form)
         found: dict[str, Any] = {"key": form, "commit": commit()}
         try:
-            report = report_of(work, self.reference("bases/bf16" if is_tool else REFERENCE))
+            report = report_of(work, self.reference)
         except Exception as error:  # a row of the table says so
             return found | {"failed": f"{type(error).__name__}: {error}"}
         said = [f"{c.finding.rule} {c.finding.message[:100]}" for c in report.causes[:2]]
