@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -59,8 +58,9 @@ def sparse(folder: Path, num_layers: int) -> Path:
 
 
 def peak_bytes() -> int:
-    """Most memory this process had so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """Most memory this process had so far. `ru_maxrss` would begin with the parent's."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
 def walked(folder: Path, num_tokens: int) -> dict[str, Any]:

@@ -137,7 +137,7 @@ def measure(pair: LinearPair, layer: int | None, is_gguf: bool, own: tuple[Tenso
         row_weight_z=row_weight_z,
         reference_z=reference_z or 0.0,
         row_reference_z=row_reference_z or 0.0,
-        offset=None if steps is None or plain else _offset(pair, delta, steps),
+        offset=None if steps is None or _is_plain(pair) else _offset(pair, delta, steps),
         reference_offset=_offset(pair, delta, floor),
         constant=float(error.mean(0).pow(2).mean().sqrt()) / max(rms_error, 1e-30) if error.numel() else 0.0,
         folded=pair.row_fold is not None or pair.column_fold is not None,
@@ -184,6 +184,10 @@ def _weight_z(delta: Tensor, steps: Tensor | None, inside: Tensor) -> tuple[floa
 def _row_ratios(delta: Tensor, steps: Tensor) -> Tensor:
     rows = delta.pow(2).sum(1) / (steps.pow(2).sum(1) / 12).clamp_min(1e-30)
     return torch.where(delta.any(1), rows, torch.zeros_like(rows))
+
+
+def _is_plain(pair: LinearPair) -> bool:
+    return pair.stored is not None and pair.stored.form.format == "plain"
 
 
 def _offset(pair: LinearPair, delta: Tensor, steps: Tensor) -> float:
