@@ -10,6 +10,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared machine")  # how fast a machine is at the moment is no finding
 
 ARCHIVE = Path(__file__).parent / "golden.tar.xz"
 
