@@ -17,12 +17,14 @@ import numpy as np
 import pytest
 
 from degarble.checkpoint.workspace import Workspace
+from degarble.cli import app
 from degarble.errors import TargetError
 from degarble.evidence import Evidence, Settings
 from degarble.finding import Finding
 from degarble.report.interface import Report, Status
 from degarble.target import open_target
 from degarble_engine import comparison
+from degarble_engine.cli import compare as compare_command
 from degarble_engine.comparison import Question, compare_models
 from degarble_engine.numerics.walked_model import WalkedModel
 from tests.degarble_engine.tiny_models import folder
@@ -279,18 +281,22 @@ def run_command(*arguments: str, **environment: str) -> subprocess.CompletedProc
     )
 
 
-def test_the_command_prints_one_document(tmp_path: Path) -> None:
+def test_the_command_prints_one_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     one = Candidate("llama")
     one.change("model.layers.1.self_attn.v_proj", lambda values: values * 0)
     one.work.save(tmp_path / "zero")
-    done = run_command("compare", str(tmp_path / "zero"), str(one.path), "--format", "json")
-    report = json.loads(done.stdout)
-    assert done.returncode == 1, done.stderr
+    monkeypatch.setattr(app, "joined_commands", lambda: [compare_command])
+    status = app.run(["compare", str(tmp_path / "zero"), str(one.path), "--format", "json"])
+    shown = capsys.readouterr()
+    report = json.loads(shown.out)
+    assert status == 1, shown.err
     jsonschema.validate(report, SCHEMA)
     assert report["findings"][0]["location"]["module"] == "model.layers.1.self_attn.v_proj"
     assert report["causes"][0]["finding"] == "f1"
     assert len(report["comparison"]["layers"]) == 4 and len(report["comparison"]["modules"]) == 28
-    assert "layer 4/4" in done.stderr and "Traceback" not in done.stderr
+    assert "layer 4/4" in shown.err and "Traceback" not in shown.err
 
 
 def test_without_torch_the_command_says_what_to_install() -> None:
@@ -302,9 +308,12 @@ def test_without_torch_the_command_says_what_to_install() -> None:
 
 
 @pytest.mark.parametrize("arguments", [("/nowhere", "/nowhere"), ("hf:a/b", "hf:a/b")])
-def test_bad_targets_are_status_2(arguments: tuple[str, str]) -> None:
-    done = run_command("compare", *arguments)
-    assert done.returncode == 2 and "Traceback" not in done.stderr
+def test_bad_targets_are_status_2(
+    arguments: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(app, "joined_commands", lambda: [compare_command])
+    assert app.run(["compare", *arguments]) == 2
+    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_help_loads_no_torch() -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from importlib.resources import files
 from pathlib import Path
 
@@ -14,9 +11,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from degarble.cli import app
 from degarble.engines.arithmetic import EngineArithmetic, engine_arithmetic, engine_arithmetics
 from degarble.errors import TargetError, UsageError
 from degarble.report.overflow import overflow_lines
+from degarble_engine.cli import overflow as overflow_command
 from degarble_engine.overflow.question import OverflowQuestion, overflow, read_lengths
 from degarble_engine.overflow.switches import lanes_of
 from tests.degarble_engine.tiny_models import folder
@@ -59,19 +58,13 @@ def test_strange_targets_are_said_by_name(tmp_path: Path) -> None:
         overflow(str(tmp_path), OverflowQuestion(dtypes=("fp12",)))
 
 
-def test_the_command_prints_one_document() -> None:
-    code = (
-        "import sys\n"
-        "from degarble.cli import app\n"
-        "from degarble_engine.cli import overflow\n"
-        "app.joined_commands = lambda: [overflow]\n"
-        "assert 'torch' not in sys.modules\n"
-        "sys.exit(app.run(sys.argv[1:]))"
-    )
+def test_the_command_prints_one_document(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(app, "joined_commands", lambda: [overflow_command])
     words = ("overflow", str(folder("llama")), "--lengths", "8..32", "--dtype", "float16", "--format", "json")
-    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, env=dict(os.environ))
-    report = json.loads(done.stdout)
-    assert done.returncode == 0, done.stderr
+    status = app.run(list(words))
+    shown = capsys.readouterr()
+    report = json.loads(shown.out)
+    assert status == 0, shown.err
     jsonschema.validate(report, SCHEMA)
     rows = report["comparison"]["rows"]
     assert {row["engine"] for row in rows} == set(engine_arithmetics())
