@@ -32,7 +32,7 @@ class CompletionFields(GenerationFields, kw_only=True, forbid_unknown_fields=Tru
 
     def require_supported(self) -> None:
         """Raise ApiError for what would otherwise be ignored in silence."""
-        if self.echo or self.suffix or (self.best_of or 1) != (self.n or 1):
+        if self.echo or self.suffix or self.best_of not in (None, self.n or 1):
             name = "echo" if self.echo else "suffix" if self.suffix else "best_of"
             raise invalid(f"{name} is not supported", name, "unsupported")
 
