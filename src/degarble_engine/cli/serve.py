@@ -88,12 +88,14 @@ def serve(
     _say(f"{model.name}: weights {kept}; at most {model.engine.max_model_len} tokens a request")
     service = Service(model, Limits(body_bytes=max_body_bytes, request_seconds=request_timeout, queued=max_queued))
     process.run(
-        application(service, keys),
-        service.loop,
-        host=host,
-        port=port,
-        header_seconds=service.limits.header_seconds,
-        drain_seconds=drain_timeout,
+        process.server(
+            application(service, keys),
+            service.loop,
+            host=host,
+            port=port,
+            header_seconds=service.limits.header_seconds,
+            drain_seconds=drain_timeout,
+        )
     )
     return int(service.loop.failure is not None)
 

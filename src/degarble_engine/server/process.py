@@ -67,8 +67,10 @@ class DrainingServer(uvicorn.Server):
                 log.warning("ready at http://%s:%d", f"[{host}]" if ":" in host else host, port)
 
 
-def run(app: Starlette, loop: EngineLoop, *, host: str, port: int, header_seconds: float, drain_seconds: int) -> None:
-    """Serve until a signal."""
+def server(
+    app: Starlette, loop: EngineLoop, *, host: str, port: int, header_seconds: float, drain_seconds: int
+) -> DrainingServer:
+    """A server that is not running yet."""
     config = uvicorn.Config(
         app,
         host=host,
@@ -83,6 +85,11 @@ def run(app: Starlette, loop: EngineLoop, *, host: str, port: int, header_second
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=drain_seconds,
     )
+    return DrainingServer(config, loop)
+
+
+def run(made: DrainingServer) -> None:
+    """Serve until a signal."""
     for one in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises it again after the drain, which then means nothing
         signal.signal(one, lambda *_: None)
-    DrainingServer(config, loop).run()
+    made.run()

@@ -221,7 +221,7 @@ def test_a_stream_that_nobody_reads_is_ended(after: int) -> None:
             }  # fmt: skip
             transport = client._transport
             assert isinstance(transport, httpx.ASGITransport)
-            await transport.app(scope, receive, send)  # type: ignore[arg-type]
+            await transport.app(scope, receive, send)
             await until(lambda: is_free(service))
             assert sent < 400
             assert "degarble_disconnected_requests_total" in (await client.get("/metrics")).text

@@ -57,7 +57,7 @@ def test_errors_are_its_own() -> None:
             def broken(parts: Any) -> Any:
                 raise RuntimeError("no memory")
 
-            service.model.engine.runner.run = broken
+            service.model.engine.runner.run = broken  # type: ignore[method-assign]
             with pytest.raises(openai.InternalServerError):
                 await api.chat.completions.create(**asked)
             with pytest.raises(openai.APIError, match="no memory"):
