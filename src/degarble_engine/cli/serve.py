@@ -39,7 +39,7 @@ def serve(
         bool, typer.Option(help="The same answer alone and in a batch; without it, a little faster.")
     ] = True,
     prefix_caching: Annotated[bool, typer.Option(help="Compute equal beginnings of prompts once.")] = True,
-    max_body_bytes: Annotated[int, typer.Option(help="Longest request.", min=1024)] = 4 << 20,
+    max_body_bytes: Annotated[int, typer.Option(help="Longest request.", min=1024)] = 2 << 20,
     request_timeout: Annotated[float, typer.Option(help="Seconds until an answer is ended.", min=0.1)] = 600.0,
     drain_timeout: Annotated[int, typer.Option(help="Seconds that SIGTERM leaves to running answers.", min=0)] = 30,
     threads: Annotated[int | None, typer.Option(help="Of torch; default: its own choice.", min=1)] = None,

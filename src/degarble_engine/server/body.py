@@ -13,8 +13,9 @@ from degarble_engine.server.api_error import ApiError, ClientGone, invalid
 from degarble_engine.server.limits import Limits
 
 Wanted = TypeVar("Wanted")
-BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]', re.DOTALL)
-"""A whole string, whose brackets do not count, or a bracket."""
+BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
+"""A whole string, whose brackets do not count, or a bracket. A string without an end goes to the end of the text: were
+it no match, each of a million escaped quotes in it would be tried as a beginning."""
 PLACE = re.compile(r"`\$\.?([^`]*)`$")
 FIELD = re.compile(r"(?:unknown|required) field `([^`]*)`")
 

@@ -9,11 +9,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from degarble_engine.server.answer import Answer
 from degarble_engine.server.api_error import invalid
 from degarble_engine.server.body import read
 from degarble_engine.server.choice import Delta
 from degarble_engine.server.request_fields import GenerationFields
-from degarble_engine.server.service import Answer, Service
+from degarble_engine.server.service import Service
 from degarble_engine.server.token_text import completion_logprobs
 
 DEFAULT_TOKENS = 16

@@ -61,6 +61,7 @@ class Generation:
             if choice.finish_reason is not None:
                 continue  # ended by a stop string; this was on its way
             if update.finish_reason is FinishReason.ERROR:
+                choice.finish_reason = FinishReason.ERROR
                 self._metrics.finished.add(value=FinishReason.ERROR)
                 raise ApiError(500, f"the engine failed: {update.error}", code="engine_error")
             if update.finish_reason is FinishReason.ABORT:

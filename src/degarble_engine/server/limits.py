@@ -8,7 +8,7 @@ import msgspec
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The defaults are for a small server; all can be set on the command line."""
 
-    body_bytes: int = 4 << 20
+    body_bytes: int = 2 << 20
     body_seconds: float = 30.0
     """Until the last byte of the body is here."""
     header_seconds: float = 15.0

@@ -2,7 +2,8 @@
 
 What a user typed never becomes a control token of a chat: where the text of an added token stands in a user's message,
 or in a tool's result, a mark is put behind its first character before the template runs, and the prompt is cut there
-before it is encoded, so that the token cannot match. The template sees, trims and tests nearly the same text as ever.
+before it is encoded, so that the token cannot match. The template sees, trims and tests nearly the same text as ever. The
+two halves are encoded apart; where an encoder writes a space in front of every text (Llama 2), the second half gets one.
 """
 
 from __future__ import annotations
@@ -98,7 +99,10 @@ class Prompter:
 
     def _mark(self, *values: object) -> str:
         said = repr(values)  # shows private characters as escapes, and so never holds one
-        return next((chr(one) for one in MARKS if f"\\u{one:04x}" not in said and chr(one) not in said), chr(MARKS[-1]))
+        found = next((chr(one) for one in MARKS if f"\\u{one:04x}" not in said), None)
+        if found is None:
+            raise invalid("the conversation holds every character of private use", "messages")
+        return found
 
     def _marked(self, message: Message, mark: str) -> Message:
         content = message.get("content")

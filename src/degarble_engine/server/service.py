@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from degarble_engine.server.api_error import ApiError, ClientGone, invalid
-from degarble_engine.server.choice import Delta
 from degarble_engine.server.engine_loop import EngineLoop, Job
 from degarble_engine.server.event_stream import EventStream, unless_gone
 from degarble_engine.server.generation import Generation
@@ -22,6 +20,9 @@ from degarble_engine.server.limits import Limits
 from degarble_engine.server.request_fields import GenerationFields, seeded
 from degarble_engine.server.served_model import ServedModel
 from degarble_engine.telemetry.server_metrics import ServerMetrics
+
+if TYPE_CHECKING:
+    from degarble_engine.server.answer import Answer
 
 Result = TypeVar("Result")
 
@@ -116,55 +117,3 @@ class Service:
         finally:
             end(is_gone)
         return Response(msgspec.json.encode(body), headers=headers, media_type="application/json")
-
-
-class Answer:
-    """How one endpoint writes what is generated."""
-
-    prefix, object, chunk_object = "", "", ""
-
-    def __init__(self, service: Service, fields: GenerationFields) -> None:
-        self.service, self.fields = service, fields
-        self.id = f"{self.prefix}-{uuid.uuid4().hex}"
-
-    def opening(self, index: int, prompt_ids: Sequence[int]) -> dict[str, Any] | None:
-        """A choice before its first token, if there is anything to say."""
-        return None
-
-    def piece(self, index: int, delta: Delta) -> dict[str, Any]:
-        """A choice of a chunk."""
-        raise NotImplementedError
-
-    def complete(self, index: int, deltas: Sequence[Delta], prompt_ids: Sequence[int]) -> dict[str, Any]:
-        """A whole choice."""
-        raise NotImplementedError
-
-    async def chunks(self, generation: Generation, fields: GenerationFields) -> AsyncIterator[dict[str, Any]]:
-        """Chunks of a stream, the one of usage last."""
-        for index, choice in enumerate(generation.choices):
-            opening = self.opening(index, choice.job.prompt_ids)
-            if opening is not None:
-                yield self._envelope(self.chunk_object, [opening])
-        async for index, delta in generation.deltas():
-            is_told = delta.text or delta.finish_reason is not None
-            if is_told or generation.choices[index].job.params.logprobs is not None or fields.return_token_ids:
-                yield self._envelope(self.chunk_object, [self.piece(index, delta)])
-        if fields.includes_usage:
-            yield {**self._envelope(self.chunk_object, []), "usage": generation.usage}
-
-    async def whole(self, generation: Generation) -> dict[str, Any]:
-        """The answer in one piece."""
-        deltas: list[list[Delta]] = [[] for _ in generation.choices]
-        async for index, delta in generation.deltas():
-            deltas[index].append(delta)
-        choices = [
-            self.complete(index, own, generation.choices[index].job.prompt_ids) for index, own in enumerate(deltas)
-        ]
-        return {**self._envelope(self.object, choices), "usage": generation.usage}
-
-    def _envelope(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        model = self.service.model.name
-        return {
-            "id": self.id, "object": kind, "created": int(time.time()), "model": model,
-            "system_fingerprint": None, "choices": choices,
-        }  # fmt: skip

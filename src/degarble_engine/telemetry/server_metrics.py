@@ -41,7 +41,7 @@ class ServerMetrics:
         usable = pool.num_blocks - 1  # one is the trash block
         return [
             Read("vllm:num_requests_running", "Sequences in the batch.", lambda: len(scheduler.running)),
-            Read("vllm:num_requests_waiting", "Sequences outside it.", lambda: loop.num_open - len(scheduler.running)),
+            Read("vllm:num_requests_waiting", "Sequences outside it.", lambda: _waiting(loop)),
             Read("vllm:kv_cache_usage_perc", "Share of blocks in use, 0 to 1.", lambda: 1 - pool.num_free / usable),
             Read("vllm:num_preemptions_total", "Preemptions.", lambda: scheduler.num_preemptions, "counter"),
             Read("degarble_engine_steps_total", "Steps.", lambda: loop.engine.num_steps, "counter"),
@@ -53,3 +53,8 @@ class ServerMetrics:
         """All of it, as text."""
         own = [metric for metric in vars(self).values() if isinstance(metric, Metric)]
         return "".join(f"{line}\n" for metric in (*own, *self._read) for line in metric.show(self._fixed))
+
+
+def _waiting(loop: EngineLoop) -> int:
+    """Also those that the engine's thread has not seen yet; never below 0, as the two numbers are of two moments."""
+    return max(0, loop.num_open - len(loop.engine.scheduler.running))

@@ -61,6 +61,7 @@ BODIES: list[tuple[bytes, tuple[int, str | None, str | None]]] = [
     (b'{"prompt": [18446744073709551616]}', (400, "invalid_value", "prompt")),
     (b'{"prompt": "a", "model": "gpt-9"}', (404, "model_not_found", "model")),
     (b'{"prompt": ' + b"[" * 5000 + b"]" * 5000 + b"}", (400, "json_depth", None)),
+    (b'{"prompt": "' + b'\\"' * 500_000, (400, "json", None)),
     (b'{"prompt": "' + b"a b c " * 2000 + b'"}', (400, "context_length_exceeded", "prompt")),
 ]
 
