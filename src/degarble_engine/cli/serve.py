@@ -57,6 +57,7 @@ def serve(
         from degarble_engine.server.admission import admit
         from degarble_engine.server.app import application
         from degarble_engine.server.limits import Limits
+        from degarble_engine.server.prompter import GUESS
         from degarble_engine.server.served_model import DTYPES, open_served
         from degarble_engine.server.service import Service
     except ModuleNotFoundError as error:
@@ -86,6 +87,8 @@ def serve(
     model = open_served(evidence, name or _name_of(target), dtype=dtype, options=options, num_drafts=ngram_drafts)
     kept = ", ".join(f"{kind} {size >> 20} MiB" for kind, size in model.num_bytes.items())
     _say(f"{model.name}: weights {kept}; at most {model.engine.max_model_len} tokens a request")
+    if model.prompter.method == GUESS:
+        _say("warning: prompts are encoded by longest match: they spell the text, with other tokens than in training")
     service = Service(model, Limits(body_bytes=max_body_bytes, request_seconds=request_timeout, queued=max_queued))
     process.run(
         process.server(

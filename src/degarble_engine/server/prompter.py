@@ -12,8 +12,10 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from degarble.errors import EvidenceMissing
 from degarble.templates.bos import adders
 from degarble.templates.program import MAX_UNITS, Failure, Problem, Program
+from degarble.tokenizer.bpe_encoder import BpeEncoder
 from degarble.tokenizer.chat_template import ChatTemplate
 from degarble.tokenizer.encode import Encoder
 from degarble.tokenizer.interface import Tokenizer
@@ -28,6 +30,7 @@ FOREIGN_ROLES = ("user", "tool", "function")
 MARKS = range(0xE000, 0xF8FF)
 """Private use: no text of meaning."""
 TOOL_TEMPLATE = "tool_use"
+GUESS = "longest-match"
 
 
 class Prompter:
@@ -42,7 +45,7 @@ class Prompter:
     ) -> None:
         """`special_texts`: role -> text, such as `bos_token`."""
         self._special_texts = dict(special_texts or {})
-        self._encoder = Encoder(tokenizer)
+        self._encoder, self.method = _encoder_of(tokenizer)
         self._specials = finder_of(tuple(one.content for one in tokenizer.added_tokens.values() if one.content))
         self._programs: dict[str, Program] = {}
         for template in templates:
@@ -52,11 +55,6 @@ class Prompter:
         bos_id = tokenizer.ids_by_piece.get(bos)
         adder = next(adders(tokenizer, tokenizer_config or {}, bos), None)
         self._leading = [bos_id] * adder.count if adder is not None and bos_id is not None else []
-
-    @property
-    def method(self) -> str:
-        """See Encoder."""
-        return self._encoder.method
 
     @property
     def has_template(self) -> bool:
@@ -114,6 +112,19 @@ class Prompter:
             parts += [content[done : found + 1], mark]
             done = found + 1
         return {**message, "content": "".join([*parts, content[done:]])}
+
+
+def _encoder_of(tokenizer: Tokenizer) -> tuple[Encoder | BpeEncoder, str]:
+    """The library that owns the format; for GGUF our own BPE, and longest match, which is a guess, where that has none."""
+    library = Encoder(tokenizer)
+    if library.method == GUESS:
+        try:
+            own = BpeEncoder(tokenizer)
+            own.encode("a")
+        except EvidenceMissing:
+            return library, GUESS
+        return own, "bpe"
+    return library, library.method
 
 
 def _refusal(problem: Problem) -> ApiError:
