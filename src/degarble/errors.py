@@ -100,5 +100,7 @@ EXTRAS = {
     "transformers": "engine",
     "safetensors": "engine",
     "accelerate": "engine",
+    "starlette": "serve",
+    "uvicorn": "serve",
 }
 """Package -> the extra that brings it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 import sys
 import time
@@ -119,3 +120,20 @@ def test_renders_as_transformers_does(text: str) -> None:
         messages, tools = variables.pop("messages"), variables.pop("tools")
         shown, _ = render_jinja_template([messages], tools=tools, chat_template=text, **variables)
         assert program.run(conversation.variables()) == shown[0]
+
+
+def test_a_refilled_program_runs_as_often_as_it_is_asked() -> None:
+    text = FEATURES["filters of lists"]
+    once = Program(text)
+    once.run({})
+    program = Program(text, units=MAX_UNITS - once.units_left)
+    for _ in range(3):
+        program.refill()
+        assert isinstance(program.run({}), str)
+    assert any(isinstance(program.run({}), Problem) for _ in range(20))
+
+
+def test_the_date_is_the_clock_s() -> None:
+    text = "{{ strftime_now('%d %b %Y') }}"
+    assert Program(text, clock=lambda: datetime.datetime(2031, 2, 3)).run({}) == "03 Feb 2031"
+    assert Program(text).run({}) == "26 Jul 2025"

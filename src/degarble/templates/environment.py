@@ -25,6 +25,7 @@ MAX_TOKENS = 30_000
 TODAY = datetime.datetime(2025, 7, 26, 12, 0, 0)
 """`strftime_now` is the same in every run, so that reports are."""
 MAX_LAYOUT = 200
+Clock = Callable[[], datetime.datetime]
 CALLABLE = (Macro, LoopContext, BlockReference, Cycler, Joiner)
 """Objects of jinja2 that may be called, and whose methods may."""
 
@@ -53,7 +54,8 @@ class GuardedEnvironment(ImmutableSandboxedEnvironment):
 
     intercepted_binops = frozenset(("+", "-", "*", "/", "//", "%", "**"))
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, clock: Clock | None = None) -> None:
+        """`clock` for those who want the true date: servers."""
         self.budget = budget
         super().__init__(
             trim_blocks=True,
@@ -67,7 +69,7 @@ class GuardedEnvironment(ImmutableSandboxedEnvironment):
         self.filters |= {WEIGH: self._printed, TICK: budget.spend, CONCAT: self._concat}
         tests: Mapping[str, Any] = self.tests
         self.tests = {name: _paying(self, name, call) for name, call in tests.items()}
-        self.globals.update(raise_exception=_refuse, strftime_now=_today, lipsum=_unknown)
+        self.globals.update(raise_exception=_refuse, strftime_now=_date_of(clock or _today), lipsum=_unknown)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         """Every call of a function, method or macro."""
@@ -151,11 +153,19 @@ def _refuse(message: object = "") -> NoReturn:
     raise TemplateRefused(str(message))
 
 
-def _today(layout: str) -> str:
-    """`strftime` of the one day; a layout of a page takes seconds in some C libraries."""
-    if len(layout) > MAX_LAYOUT:
-        raise TemplateNotJudged(f"a date of more than {MAX_LAYOUT} characters")
-    return TODAY.strftime(layout)
+def _today() -> datetime.datetime:
+    return TODAY
+
+
+def _date_of(clock: Clock) -> Callable[[str], str]:
+    """`strftime` of the clock; a layout of a page takes seconds in some C libraries."""
+
+    def strftime_now(layout: str) -> str:
+        if len(layout) > MAX_LAYOUT:
+            raise TemplateNotJudged(f"a date of more than {MAX_LAYOUT} characters")
+        return clock().strftime(layout)
+
+    return strftime_now
 
 
 def _unknown(*args: Any, **kwargs: Any) -> NoReturn:

@@ -15,7 +15,7 @@ from degarble.templates.literals import TemplateSource, read_source
 if TYPE_CHECKING:
     from jinja2 import Template
 
-    from degarble.templates.environment import GuardedEnvironment
+    from degarble.templates.environment import Clock, GuardedEnvironment
 
 MAX_TEMPLATE_CHARACTERS = 200_000
 """Ten times the longest in use."""
@@ -52,13 +52,14 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 class Program:
     """A template that can be run several times; they share one budget."""
 
-    def __init__(self, text: str, units: int = MAX_UNITS) -> None:
+    def __init__(self, text: str, units: int = MAX_UNITS, clock: Clock | None = None) -> None:
+        """`clock`: what `strftime_now` reads; None: the same day in every run."""
         self.text = text
         self.source = TemplateSource()
         """What can be read in it without running it; empty if it does not parse."""
         self.problem: Problem | None = None
         """Why it cannot be run at all."""
-        self._units = units
+        self._units, self._clock = units, clock
         self._template: Template | None = None
         try:
             self._template = self._compile()
@@ -88,7 +89,11 @@ class Program:
         from degarble.templates.budget import Budget
         from degarble.templates.environment import GuardedEnvironment
 
-        return GuardedEnvironment(Budget(self._units))
+        return GuardedEnvironment(Budget(self._units), self._clock)
+
+    def refill(self) -> None:
+        """Begin a new budget: a server runs one template for many requests, and none pays for another."""
+        self._environment.budget.left = self._units
 
     def run(self, variables: Mapping[str, Any]) -> str | Problem:
         """The text for one set of variables, or why there is none."""

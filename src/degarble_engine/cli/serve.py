@@ -1,0 +1,122 @@
+"""`degarble serve`: an OpenAI API on the reference engine, for a checkpoint that was checked before."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from degarble.errors import UsageError
+
+KEY_VARIABLE = "DEGARBLE_API_KEY"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("serve")(serve)
+
+
+def serve(
+    target: Annotated[str, typer.Argument(help="The model: a folder, .safetensors or .gguf file.")],
+    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0: any free one, which is said.", min=0, max=65535)] = 8000,
+    name: Annotated[str | None, typer.Option("--served-model-name", help="Instead of the target's.")] = None,
+    dtype: Annotated[str, typer.Option(help="Arithmetic: auto (as stored), fp32, bf16 or fp16.")] = "auto",
+    api_key: Annotated[
+        list[str] | None, typer.Option(help=f"Ask clients for it; may be repeated. Better: {KEY_VARIABLE}.")
+    ] = None,
+    max_model_len: Annotated[int | None, typer.Option(help="Tokens of a request, output included.", min=2)] = None,
+    num_blocks: Annotated[int, typer.Option(help="Blocks of the KV cache.", min=2)] = 2048,
+    block_size: Annotated[int, typer.Option(help="Tokens of a block.", min=1, max=256)] = 16,
+    max_num_seqs: Annotated[int, typer.Option(help="Sequences computed together.", min=1)] = 64,
+    max_num_batched_tokens: Annotated[int, typer.Option(help="Tokens of one step.", min=1)] = 1024,
+    max_queued: Annotated[int, typer.Option(help="Sequences that may wait; beyond: 429.", min=0)] = 256,
+    ngram_drafts: Annotated[int, typer.Option(help="Draft so many tokens from what came before.", min=0, max=16)] = 0,
+    batch_invariant: Annotated[
+        bool, typer.Option(help="The same answer alone and in a batch; without it, a little faster.")
+    ] = True,
+    prefix_caching: Annotated[bool, typer.Option(help="Compute equal beginnings of prompts once.")] = True,
+    max_body_bytes: Annotated[int, typer.Option(help="Longest request.", min=1024)] = 2 << 20,
+    request_timeout: Annotated[float, typer.Option(help="Seconds until an answer is ended.", min=0.1)] = 600.0,
+    drain_timeout: Annotated[int, typer.Option(help="Seconds that SIGTERM leaves to running answers.", min=0)] = 30,
+    threads: Annotated[int | None, typer.Option(help="Of torch; default: its own choice.", min=1)] = None,
+    level: Annotated[str, typer.Option(help="How much is checked before: content or header.")] = "content",
+    allow_broken: Annotated[bool, typer.Option("--allow-broken", help="Serve what the check calls broken.")] = False,
+) -> int:
+    """Check a model and serve it over OpenAI's API. Needs the extras `engine` and `serve`."""
+    from degarble.errors import MissingExtra
+
+    try:
+        import torch
+
+        from degarble_engine.engine.llm_engine import EngineOptions
+        from degarble_engine.server import process
+        from degarble_engine.server.admission import admit
+        from degarble_engine.server.app import application
+        from degarble_engine.server.limits import Limits
+        from degarble_engine.server.prompter import GUESS
+        from degarble_engine.server.served_model import DTYPES, open_served
+        from degarble_engine.server.service import Service
+    except ModuleNotFoundError as error:
+        raise MissingExtra(error) from None
+    from degarble.api import settings_from
+    from degarble.evidence import Evidence
+    from degarble.target import open_target
+
+    if dtype not in ("auto", *DTYPES):
+        raise UsageError(f"--dtype {dtype!r}: auto, {', '.join(DTYPES)}")
+    keys = _keys(api_key)
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="degarble: %(message)s")
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    evidence = Evidence(open_target(target), settings_from(level, None, None, None, None, None))
+    admit(evidence, _say, allow_broken=allow_broken)
+    options = EngineOptions(
+        block_size=block_size,
+        num_gpu_blocks=num_blocks,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_model_len=max_model_len,
+        enable_prefix_caching=prefix_caching,
+        is_batch_invariant=batch_invariant,
+    )
+    model = open_served(evidence, name or _name_of(target), dtype=dtype, options=options, num_drafts=ngram_drafts)
+    kept = ", ".join(f"{kind} {size >> 20} MiB" for kind, size in model.num_bytes.items())
+    _say(f"{model.name}: weights {kept}; at most {model.engine.max_model_len} tokens a request")
+    if model.prompter.method == GUESS:
+        _say("warning: prompts are encoded by longest match: they spell the text, with other tokens than in training")
+    service = Service(model, Limits(body_bytes=max_body_bytes, request_seconds=request_timeout, queued=max_queued))
+    process.run(
+        process.server(
+            application(service, keys),
+            service.loop,
+            host=host,
+            port=port,
+            header_seconds=service.limits.header_seconds,
+            drain_seconds=drain_timeout,
+        )
+    )
+    return int(service.loop.failure is not None)
+
+
+def _keys(given: list[str] | None) -> list[str]:
+    """Raises UsageError for an empty one, which would be no key."""
+    own = os.environ.get(KEY_VARIABLE)
+    keys = [*(given or []), *([own] if own is not None else [])]
+    if any(not key.strip() for key in keys):
+        raise UsageError(f"an empty key opens the door to everybody: --api-key or {KEY_VARIABLE}")
+    return keys
+
+
+def _name_of(target: str) -> str:
+    """The last part of a path; a repository's full name."""
+    return target.removeprefix("hf:") if target.startswith("hf:") else os.path.basename(os.path.normpath(target))
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"degarble: {text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,100 @@
+"""The ASGI application: routes, keys, and errors in OpenAI's form."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from degarble_engine.server import status_routes, token_routes
+from degarble_engine.server.api_error import ApiError, ClientGone
+from degarble_engine.server.chat import chat
+from degarble_engine.server.completions import complete
+from degarble_engine.server.service import Service
+
+log = logging.getLogger("degarble.server")
+Endpoint = Callable[[Service, Request], Awaitable[Response]]
+CLIENT_CLOSED = 499
+"""nginx's status for a client that is gone; nobody sees it but a log."""
+ROUTES: Sequence[tuple[str, str, Endpoint, bool]] = (
+    ("POST", "/v1/chat/completions", chat, True),
+    ("POST", "/v1/completions", complete, True),
+    ("GET", "/v1/models", status_routes.models, True),
+    ("GET", "/v1/models/{name:path}", status_routes.model, True),
+    ("POST", "/tokenize", token_routes.tokenize, True),
+    ("POST", "/detokenize", token_routes.detokenize, True),
+    ("GET", "/version", status_routes.version, False),
+    ("GET", "/health", status_routes.health, False),
+    ("GET", "/ready", status_routes.ready, False),
+    ("GET", "/metrics", status_routes.metrics, False),
+)
+"""Method, path, endpoint, and whether it needs a key."""
+
+
+def application(service: Service, api_keys: Sequence[str] = ()) -> Starlette:
+    """`api_keys`: any of them opens the door; none: it is open."""
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        service.loop.start()
+        try:
+            yield
+        finally:
+            await service.close()
+
+    keys = [key.encode() for key in api_keys]
+    routes = [
+        Route(path, partial(_guarded, service, keys if needs_key else [], endpoint), methods=[method])
+        for method, path, endpoint, needs_key in ROUTES
+    ]
+    return Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _not_found})
+
+
+async def _guarded(service: Service, keys: Sequence[bytes], endpoint: Endpoint, request: Request) -> Response:
+    """Every request passes here, and every error leaves in one form."""
+    try:
+        _require_key(request, keys)
+        return await endpoint(service, request)
+    except ApiError as error:
+        service.metrics.rejected.add(value=error.code or str(error.status))
+        return _told(error)
+    except ClientGone:
+        return Response(status_code=CLIENT_CLOSED)
+    except Exception:
+        log.exception("%s %s failed", request.method, request.url.path)
+        service.metrics.rejected.add(value="internal_error")
+        return _told(ApiError(500, "the server failed, which is a bug of ours", code="internal_error"))
+
+
+def _require_key(request: Request, keys: Sequence[bytes]) -> None:
+    if not keys:
+        return
+    kind, _, given = request.headers.get("authorization", "").partition(" ")
+    offered = given.strip().encode("utf-8", "surrogateescape")
+    matches = [hmac.compare_digest(offered, key) for key in keys]  # all of them, so that time says nothing
+    if kind.lower() != "bearer" or not any(matches):
+        raise ApiError(
+            401, "a valid key is needed: Authorization: Bearer …", code="invalid_api_key",
+            headers={"www-authenticate": "Bearer"},
+        )  # fmt: skip
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    known = ", ".join(path for _, path, _, _ in ROUTES)
+    message = f"{request.method} {request.url.path}: {error.detail}; there are {known}"
+    code = "method_not_allowed" if error.status_code == 405 else "not_found"
+    return _told(ApiError(error.status_code, message, code=code, headers=error.headers))
+
+
+def _told(error: ApiError) -> Response:
+    return Response(msgspec.json.encode(error.body), error.status, headers=error.headers, media_type="application/json")
