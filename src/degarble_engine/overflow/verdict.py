@@ -128,7 +128,6 @@ def table(walk: RangeWalk, lanes: Sequence[Lane], lengths: Sequence[int]) -> dic
         "longest": max(int(batch.valid.sum(1).max()) for batch in walk.batches),
         "rows": sorted(rows, key=lambda row: (str(row["dtype"]), str(row["engine"]))),
         "peaks": peaks(walk)[:MAX_PEAKS],
-        "upcast": upcast(walk),
     }
 
 
