@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 KIND = "overflow"
+NOWHERE = "no dtype that was run stays whole in any engine"
 
 
 def overflow_lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -35,10 +36,9 @@ def _advice(found: object) -> Iterator[str]:
     """Three ways out; each says so where it is none."""
     if not isinstance(found, Mapping):
         return
-    dtype = found.get("dtype")
-    yield (
-        f"serve in {dtype}: whole in every engine that was run"[:100] if dtype else "no dtype that was run stays whole"
-    )
+    dtype, lost = found.get("dtype"), found.get("not_in")
+    but = f", but in {', '.join(map(str, lost))}" if isinstance(lost, (list, tuple)) and lost else ""
+    yield f"serve in {dtype}: whole in every engine that was run{but}"[:200] if dtype else NOWHERE
     if "rescale" not in found and "no_rescale" not in found:
         return
     names = found.get("upcast")

@@ -25,17 +25,25 @@ WIDEST_LAST = ("fp16", "bf16", "fp32")
 
 
 def advice(walk: RangeWalk, lanes: Sequence[Lane], source: Source) -> dict[str, Any]:
-    """For the report: `dtype`, `upcast`, and `rescale` (a command) or `no_rescale` (why there is none)."""
-    places = {dtype: _places(walk, lanes, dtype) for dtype in WIDEST_LAST if any(one.dtype == dtype for one in lanes)}
-    whole = [dtype for dtype, found in places.items() if not found]
-    found: dict[str, Any] = {"dtype": whole[0] if whole else None, "whole": whole, "upcast": upcast(walk)}
-    if not places.get("fp16"):
+    """For the report: `dtype` with `not_in` (engines that leave its range too), `upcast`, and `rescale` (a command) or
+    `no_rescale` (why there is none). Of dtypes that are whole in as many engines the narrowest is advised.
+    """
+    whole, broken = ({dtype: _engines(walk, lanes, dtype, lost) for dtype in WIDEST_LAST} for lost in (False, True))
+    best = max(WIDEST_LAST, key=lambda dtype: len(whole[dtype]))
+    found: dict[str, Any] = {"dtype": best if whole[best] else None, "not_in": broken[best], "upcast": upcast(walk)}
+    if not broken["fp16"]:
         return found
     try:
-        found["rescale"] = _rescale(places["fp16"], source)
+        found["rescale"] = _rescale(_places(walk, lanes, "fp16"), source)
     except EvidenceMissing as reason:
         found["no_rescale"] = str(reason)
     return found
+
+
+def _engines(walk: RangeWalk, lanes: Sequence[Lane], dtype: str, is_lost: bool) -> list[str]:
+    """Engines in whose arithmetic a dtype leaves its range, or those in which it stays whole."""
+    found = [one for one in lanes if one.dtype == dtype and (first_event(walk, one) is not None) == is_lost]
+    return sorted(name for lane in found for name in lane.engines)
 
 
 def _places(walk: RangeWalk, lanes: Sequence[Lane], dtype: str) -> set[str]:

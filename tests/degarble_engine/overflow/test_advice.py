@@ -18,7 +18,9 @@ QUESTION = OverflowQuestion(engines=("transformers",), lengths=(16,))
 def advised(path: Path, question: OverflowQuestion = QUESTION) -> tuple[dict[str, object], list[str]]:
     found = overflow(str(path), question).comparison
     assert found is not None
-    return dict(found["advice"]), list(overflow_lines(found))
+    wanted = found["advice"]
+    assert isinstance(wanted, dict)
+    return wanted, list(overflow_lines(found))
 
 
 def test_all_three_ways_out_are_named_and_the_command_works(tmp_path: Path) -> None:
@@ -45,6 +47,14 @@ def test_why_there_is_no_rescale(factors: dict[str, float], reason: str, tmp_pat
     found, lines = advised(grown(tmp_path, factors))
     assert reason in str(found["no_rescale"]) and "rescale" not in found
     assert any("no rescale by powers of two" in line for line in lines)
+
+
+def test_engines_that_the_advised_dtype_does_not_save_are_named(tmp_path: Path) -> None:
+    """fp16 sums inside linears stay fp16 sums when the model is served in bf16."""
+    question = OverflowQuestion(engines=("transformers", "vllm", "llama.cpp-cublas"), lengths=(16,))
+    found, lines = advised(grown(tmp_path, {"mlp.down_proj": 2.0**19}), question)
+    assert (found["dtype"], found["not_in"]) == ("bf16", ["llama.cpp-cublas"])
+    assert any(line.endswith("but in llama.cpp-cublas") for line in lines)
 
 
 def test_no_dtype_is_recommended_that_was_not_run(tmp_path: Path) -> None:
