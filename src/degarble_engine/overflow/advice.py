@@ -60,8 +60,8 @@ def _rescale(places: set[str], source: Source) -> str:
     if not list(first_token_beyond_half(reach)):
         largest = max(row.estimate for row in reach.rows)
         raise EvidenceMissing(
-            f"by the weights alone the first tokens reach {largest:.5g}, which leaves more than {SAFE_MARGIN:g} times "
-            "that free: how far this text reaches is not known to the rule"
+            f"{', '.join(sorted(places))}: by the weights alone the first tokens reach {largest:.5g}, more than "
+            f"{SAFE_MARGIN:g} times below fp16's end, so that the rule plans nothing"
         )
     target = shlex.quote(source.path)
     out = shlex.quote(f"{source.path.rstrip('/')}-rescaled")
