@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 KIND = "overflow"
+MAX_NAMES = 6
+"""Modules listed in a line; the report in JSON has all."""
 NOWHERE = "no dtype that was run stays whole in any engine"
 
 
@@ -43,7 +45,8 @@ def _advice(found: object) -> Iterator[str]:
         return
     names = found.get("upcast")
     if isinstance(names, (list, tuple)) and names:
-        yield f"or keep in fp32, with the rest in fp16: {', '.join(map(str, names))}"[:400]
+        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+        yield f"or keep in fp32, with the rest in fp16: {', '.join(map(str, names[:MAX_NAMES]))}"[:400] + more
     if found.get("rescale"):
         yield f"or rescale by powers of two, the same function: {found['rescale']}"[:600]
     else:

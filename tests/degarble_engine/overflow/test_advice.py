@@ -52,7 +52,10 @@ def test_why_there_is_no_rescale(factors: dict[str, float], reason: str, tmp_pat
 def test_engines_that_the_advised_dtype_does_not_save_are_named(tmp_path: Path) -> None:
     """fp16 sums inside linears stay fp16 sums when the model is served in bf16."""
     question = OverflowQuestion(engines=("transformers", "vllm", "llama.cpp-cublas"), lengths=(16,))
-    found, lines = advised(grown(tmp_path, {"mlp.down_proj": 2.0**19}), question)
+    sick = grown(tmp_path, {"mlp.down_proj": 2.0**19})
+    found, lines = advised(sick, question)
+    left = {str(one.measured["dtype"]): one.bound["largest"] for one in overflow(str(sick), question).findings}
+    assert left == {"fp16": 65504.0, "bf16": 65504.0}
     assert (found["dtype"], found["not_in"]) == ("bf16", ["llama.cpp-cublas"])
     assert any(line.endswith("but in llama.cpp-cublas") for line in lines)
 
