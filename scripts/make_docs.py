@@ -54,6 +54,14 @@ def kv_kinds() -> dict[Path, str]:
     return {DOCS / "kv-kinds.md": notice + page()}
 
 
+def engine_arithmetic() -> dict[Path, str]:
+    """How every engine computes, with sources."""
+    from degarble.engines.arithmetic import page
+
+    notice = NOTICE.replace("the check's docstring", "src/degarble/data/engines/arithmetic")
+    return {DOCS / "engine-arithmetic.md": notice + page()}
+
+
 def command_help() -> dict[Path, str]:
     """`--help` of every command, as a terminal without colour shows it."""
     environment = os.environ | {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb", "_TYPER_FORCE_DISABLE_TERMINAL": "1"}
@@ -69,7 +77,7 @@ def command_help() -> dict[Path, str]:
 
 def main() -> int:
     """Write, or compare."""
-    wanted = rule_pages() | repair_pages() | kv_kinds() | command_help()
+    wanted = rule_pages() | repair_pages() | kv_kinds() | engine_arithmetic() | command_help()
     if "--check" not in sys.argv:
         for path, text in wanted.items():
             path.parent.mkdir(parents=True, exist_ok=True)

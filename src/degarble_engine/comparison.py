@@ -33,6 +33,7 @@ from degarble_engine.numerics.precision import FP32, Precision
 from degarble_engine.numerics.tokens import TokenBatch, built_in_texts, encode, random_batch
 from degarble_engine.numerics.walk import LayerWalk, Watch
 from degarble_engine.numerics.walked_model import WalkedModel
+from degarble_engine.overflow.served_half import is_half, served_half
 
 FLOOR_FACTOR = 3.0
 MAX_POSITIONS = 20
@@ -70,7 +71,13 @@ def compare_models(candidate: WalkedModel, reference: WalkedModel, question: Que
     batch, texts = _batch(candidate, reference, question)
     found = _forward_pass(candidate, reference, batch, texts, question)
     candidate.evidence.supply("forward_pass", found)
-    results = run(candidate.evidence, list(rules_on("forward_pass").values()))
+    judged, unjudged = list(rules_on("forward_pass").values()), _unjudged(candidate, reference, found)
+    if is_half(question.precision):
+        walk, unread = served_half(candidate, batch)
+        candidate.evidence.supply("overflow_walk", walk)
+        judged += rules_on("overflow_walk").values()
+        unjudged |= unread
+    results = run(candidate.evidence, judged)
     findings = [finding for result in results for finding in result.findings]
     diagnosis = diagnose(findings, {rule.id: rule.symptom_of for rule in rules().values()})
     return Report(
@@ -78,7 +85,7 @@ def compare_models(candidate: WalkedModel, reference: WalkedModel, question: Que
         findings=diagnosis.findings,
         causes=diagnosis.causes,
         results=tuple(results),
-        unjudged=_unjudged(candidate, reference, found),
+        unjudged=unjudged,
         comparison=found.details,
     )
 

@@ -7,6 +7,7 @@ them, so that a walk with these switches gives infinities where the engine would
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
@@ -83,6 +84,36 @@ def engine_arithmetic(name: str) -> EngineArithmetic:
     if found is None:
         raise UsageError(f"--engine-profile {name!r}: expected {', '.join(engine_arithmetics())}")
     return found
+
+
+def page() -> str:
+    """All profiles as a page: what every switch is set to, and where that was read."""
+    profiles = engine_arithmetics()
+    names = [name for name, _ in next(iter(profiles.values())).cells()]
+    parts = [
+        "# Arithmetic of engines\n\nWhat `degarble overflow` simulates; `model` is the dtype that is served in. "
+        "[Overflow](explanation/overflow.md) says what the switches do. A star marks what nobody read in a source.\n",
+        "| engine | " + " | ".join(one.removesuffix("_dtype").replace("_", " ") for one in names) + " |",
+        "|---" * (len(names) + 1) + "|",
+    ]
+    for engine, profile in profiles.items():
+        parts.append(f"| {engine} | " + " | ".join(_shown(cell) for _, cell in profile.cells()) + " |")
+    for engine, profile in profiles.items():
+        parts.append(f"\n## {engine}\n\n{profile.title}\n\n| switch | value | source |\n|---|---|---|")
+        for name, cell in profile.cells():
+            parts.append(f"| {name} | {_shown(cell)} | {_plain(cell.source or f'unverified: {cell.unverified}')} |")
+    return "\n".join(parts) + "\n"
+
+
+def _shown(cell: Cell) -> str:
+    value = {True: "yes", False: "no"}[cell.value] if isinstance(cell.value, bool) else cell.value
+    text = f"{value:.3g}" if isinstance(value, float) else str(value)
+    return f"{text} \\*" if cell.unverified else text
+
+
+def _plain(text: str) -> str:
+    """Text of a table's cell: Markdown's signs stand for themselves."""
+    return re.sub(r"([|*<>\[\]_])", r"\\\1", text)
 
 
 def _read(name: str) -> EngineArithmetic:

@@ -63,5 +63,5 @@ class OverflowWalk(msgspec.Struct, frozen=True, kw_only=True):
 
 @provides("overflow_walk")
 def overflow_walk() -> OverflowWalk:
-    """Only a command that runs the model has it."""
-    raise EvidenceMissing("needs a forward pass: degarble overflow TARGET")
+    """Only a command that runs the model has it: `overflow`, and `compare` in half precision."""
+    raise EvidenceMissing("needs a forward pass: degarble overflow TARGET, or compare with --dtype float16")

@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 KIND = "overflow"
+MAX_NAMES = 6
+"""Modules listed in a line; the report in JSON has all."""
+NOWHERE = "no dtype that was run stays whole in any engine"
 
 
 def overflow_lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -28,9 +31,26 @@ def overflow_lines(found: Mapping[str, Any]) -> Iterator[str]:
         value, margin = row.get("value"), row.get("margin")
         if isinstance(value, (int, float)) and isinstance(margin, (int, float)):
             yield f"{value:>13.5g} {margin:>11.4g}  {row.get('place', '?')} of {row.get('module', '?')}"[:100]
-    upcast = found.get("upcast")
-    if isinstance(upcast, (list, tuple)) and upcast:
-        yield f"if fp16 has to be used, keep in fp32: {', '.join(map(str, upcast))}"[:400]
+    yield from _advice(found.get("advice"))
+
+
+def _advice(found: object) -> Iterator[str]:
+    """Three ways out; each says so where it is none."""
+    if not isinstance(found, Mapping):
+        return
+    dtype, lost = found.get("dtype"), found.get("not_in")
+    but = f", but in {', '.join(map(str, lost))}" if isinstance(lost, (list, tuple)) and lost else ""
+    yield f"serve in {dtype}: whole in every engine that was run{but}"[:200] if dtype else NOWHERE
+    if "rescale" not in found and "no_rescale" not in found:
+        return
+    names = found.get("upcast")
+    if isinstance(names, (list, tuple)) and names:
+        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+        yield f"or keep in fp32, with the rest in fp16: {', '.join(map(str, names[:MAX_NAMES]))}"[:400] + more
+    if found.get("rescale"):
+        yield f"or rescale by powers of two, the same function: {found['rescale']}"[:600]
+    else:
+        yield f"no rescale by powers of two: {found.get('no_rescale')}"[:400]
 
 
 def _rows(found: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:

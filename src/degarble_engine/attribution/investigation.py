@@ -135,8 +135,9 @@ class Investigation:
             runs = []
             for model, module in ((self.reference, one), (self.candidate, two)):
                 taps = Taps(self.plant.batch.valid)
-                output = model.run(layer, module, hidden, taps)
-                runs.append(LayerRun(model, layer, module, hidden, output, taps))
+                given = hidden.to(model.precision.dtype)
+                output = model.run(layer, module, given, taps)
+                runs.append(LayerRun(model, layer, module, given, output, taps))
             pairs, _, _ = pairs_of(LayerStep(layer, tuple(runs)))
         return pairs
 

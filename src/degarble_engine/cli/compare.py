@@ -37,7 +37,9 @@ def compare(
     ] = None,
     dtype: Annotated[
         str,
-        typer.Option(help="Arithmetic of the candidate: fp32, bf16, fp16, fp16-norm32, fp8, int8, w4a16, w8a4 …"),
+        typer.Option(
+            help="Arithmetic of the candidate: fp32, bf16, fp16 (also judges overflow), fp16-norm32, fp8, int8, w8a4 …"
+        ),
     ] = "fp32",
     bounds: Annotated[
         bool, typer.Option("--bounds", help="Also every error bound beside the measured error, and how errors add up.")

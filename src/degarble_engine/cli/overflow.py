@@ -52,6 +52,7 @@ def overflow(
     require_fail_on(fail_on)
     places = destinations(format, output)
     try:
+        from degarble_engine.numerics.precision import short_name
         from degarble_engine.numerics.tokens import read_prompts
         from degarble_engine.overflow import question
     except ModuleNotFoundError as error:
@@ -61,7 +62,7 @@ def overflow(
     _be_silent()
     texts = [*(text or []), *(read_prompts(prompts) if prompts else [])]
     asked = question.OverflowQuestion(
-        dtypes=[_dtype(one) for one in dtype or ("fp16", "bf16")],
+        dtypes=[short_name(one) for one in dtype or ("fp16", "bf16")],
         engines=[one.strip().lower() for one in engine_profile] if engine_profile else None,
         lengths=question.read_lengths(lengths),
         texts=texts or None,
@@ -70,8 +71,3 @@ def overflow(
     report = question.overflow(target, asked)
     write_report(report, places, detail=-1 if quiet else int(verbose))
     return report.exit_code(fail_on)
-
-
-def _dtype(name: str) -> str:
-    long = {"float16": "fp16", "half": "fp16", "bfloat16": "bf16", "float32": "fp32"}
-    return long.get(name.strip().lower(), name.strip().lower())

@@ -22,6 +22,8 @@ from degarble_engine.numerics.tap import is_norm
 
 E4M3_MAX = 448.0
 GROUP = 128
+LONG = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
+"""Names as configs spell them."""
 PLAIN = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -65,9 +67,15 @@ class Precision:
 FP32 = Precision()
 
 
+def short_name(text: str) -> str:
+    """`float16` is `fp16`; anything unknown is given back in small letters."""
+    name = text.strip().lower()
+    return LONG.get(name, name)
+
+
 def parse(text: str) -> Precision:
     """Read a name. Raises UsageError for one that is none."""
-    name = text.strip().lower()
+    name = short_name(text)
     if name in PLAIN:
         return Precision(name=name, dtype=PLAIN[name])
     if name == "fp16-norm32":

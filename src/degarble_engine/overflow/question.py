@@ -16,6 +16,7 @@ from degarble.runner import run
 from degarble_engine.numerics.tokens import TokenBatch, batch_of, built_in_texts, encode, random_batch, tokenizer_of
 from degarble_engine.numerics.walk import Watch
 from degarble_engine.numerics.walked_model import WalkedModel
+from degarble_engine.overflow.advice import advice
 from degarble_engine.overflow.range_walk import range_walk
 from degarble_engine.overflow.switches import NAMES, lanes_of
 from degarble_engine.overflow.verdict import evidence_of, table
@@ -91,7 +92,7 @@ def overflow_of(model: WalkedModel, question: OverflowQuestion) -> Report:
         causes=diagnosis.causes,
         results=tuple(results),
         unjudged={**walk.inputs.unjudged, **_unread(model), **_length_dependent(model)},
-        comparison=table(walk, lanes, question.lengths),
+        comparison=table(walk, lanes, question.lengths) | {"advice": advice(walk, lanes, source)},
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -62,12 +63,25 @@ def _left(walk: RangeWalk, lane: Lane, found: tuple[Event, Ledger], lanes: Seque
         engines=lane.engines,
         finite_engines=tuple(sorted(finite)),
         value=event.value,
-        bound=LARGEST[NAMES[lane.dtype]] if lane.dtype != "bf16" or event.value > LARGEST[NAMES["bf16"]] else 65504.0,
+        bound=_bound(lane, event.value),
         token=event.token,
         safe_tokens=min(safe),
         lost_share=_share(ledgers, "lost_share"),
         harmed_share=_share(ledgers, "harmed_share"),
     )
+
+
+def _bound(lane: Lane, value: float) -> float:
+    """The end of the range that was left: fp16's in a lane of bf16 whose sums or cache are fp16 nevertheless."""
+    served = LARGEST[NAMES[lane.dtype]]
+    keeps_half = NAMES["fp16"] in (lane.switches.gemm_acc, lane.switches.pv_acc, lane.switches.kv)
+    is_beyond = math.isfinite(value) and value > served
+    return served if is_beyond or not keeps_half else LARGEST[NAMES["fp16"]]
+
+
+def _largest(*values: float) -> float:
+    """Of finite numbers where there is one: a sum that was infinite itself tells no size."""
+    return max((one for one in values if math.isfinite(one)), default=max(values))
 
 
 def _share(ledgers: Sequence[Ledger], name: str) -> float:
@@ -82,7 +96,7 @@ def _joined(one: RangeLeft, other: RangeLeft) -> RangeLeft:
     return replace(
         one,
         engines=tuple(sorted((*one.engines, *other.engines))),
-        value=max(one.value, other.value),
+        value=_largest(one.value, other.value),
         token=min(one.token, other.token),
         safe_tokens=min(one.safe_tokens, other.safe_tokens),
         lost_share=max(one.lost_share, other.lost_share),
@@ -128,7 +142,6 @@ def table(walk: RangeWalk, lanes: Sequence[Lane], lengths: Sequence[int]) -> dic
         "longest": max(int(batch.valid.sum(1).max()) for batch in walk.batches),
         "rows": sorted(rows, key=lambda row: (str(row["dtype"]), str(row["engine"]))),
         "peaks": peaks(walk)[:MAX_PEAKS],
-        "upcast": upcast(walk),
     }
 
 

@@ -74,4 +74,5 @@ def test_the_command_prints_one_document(monkeypatch: pytest.MonkeyPatch, capsys
 
 
 def test_a_damaged_report_is_still_shown() -> None:
-    assert list(overflow_lines({"rows": [3, {"engine": None}], "peaks": "x", "upcast": 5}))
+    assert list(overflow_lines({"rows": [3, {"engine": None}], "peaks": "x", "advice": 5}))
+    assert list(overflow_lines({"advice": {"dtype": [], "upcast": 5, "rescale": None}}))

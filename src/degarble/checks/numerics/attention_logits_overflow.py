@@ -10,7 +10,7 @@ from degarble.finding import Finding
 from degarble.registry import Level, check
 
 
-@check("NUM304", level=Level.FORWARD)
+@check("NUM304", level=Level.FORWARD, symptom_of=("DIV903", "DIV902"))
 def attention_logits_overflow(overflow_walk: OverflowWalk) -> Iterator[Finding]:
     """Products of queries and keys leave the range before they are scaled.
 

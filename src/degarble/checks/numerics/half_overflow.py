@@ -11,7 +11,7 @@ from degarble.registry import Level, check
 SCORES = "q.k"
 
 
-@check("NUM302", level=Level.FORWARD)
+@check("NUM302", level=Level.FORWARD, symptom_of=("DIV903", "DIV902"))
 def half_overflow(overflow_walk: OverflowWalk) -> Iterator[Finding]:
     """Run in this dtype, as an engine computes, a value leaves the range: infinity, NaN, or a norm of zeros.
 
