@@ -7,7 +7,7 @@ WORK := .work
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= auto
 
-.PHONY: setup demo test test-text test-core test-cli test-trace test-kvcache test-engine test-numerics test-checks test-formats test-faults-container test-faults-config test-faults-quantization test-faults-text test-values-scales test-values-codes test-values-layers test-fixes test-hostile-files test-hostile-folders test-real test-real-bf16 test-real-gguf test-real-gptq test-real-awq test-real-float test-real-text test-real-repairs test-slow lint format docs docs-check bench clean
+.PHONY: setup demo test test-text test-core test-cli test-trace test-kvcache test-engine test-server test-numerics test-checks test-formats test-faults-container test-faults-config test-faults-quantization test-faults-text test-values-scales test-values-codes test-values-layers test-fixes test-hostile-files test-hostile-folders test-real test-real-bf16 test-real-gguf test-real-gptq test-real-awq test-real-float test-real-text test-real-repairs test-slow lint format docs docs-check bench clean
 
 setup: $(READY)
 
@@ -24,7 +24,7 @@ demo: $(READY)
 FAST := -n $(JOBS) -m "not real and not slow"
 CONTENT_RULES := WGT or NUM or content
 
-test: test-core test-cli test-trace test-kvcache test-engine test-numerics test-checks test-formats test-text test-faults-container test-faults-config test-faults-quantization test-faults-text \
+test: test-core test-cli test-trace test-kvcache test-engine test-server test-numerics test-checks test-formats test-text test-faults-container test-faults-config test-faults-quantization test-faults-text \
 	test-values-scales test-values-codes test-values-layers test-fixes test-hostile-files test-hostile-folders
 
 test-core: $(READY)
@@ -47,7 +47,11 @@ test-engine: $(READY)
 	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) tests/degarble_engine/engine tests/degarble_engine/models
 
 test-numerics: $(READY)
-	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) tests/degarble_engine --ignore=tests/degarble_engine/engine --ignore=tests/degarble_engine/models
+	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) tests/degarble_engine --ignore=tests/degarble_engine/engine --ignore=tests/degarble_engine/models \
+		--ignore=tests/degarble_engine/server --ignore=tests/degarble_engine/telemetry
+
+test-server: $(READY)
+	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) tests/degarble_engine/server tests/degarble_engine/telemetry
 
 test-text: $(READY)
 	$(PYTEST) $(FAST) tests/tokenizer tests/checks/text tests/checks/template
