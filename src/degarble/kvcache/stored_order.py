@@ -42,7 +42,9 @@ def stored_orders(
     own = StoredOrder(_own_name(axes), tuple(axes))
     if stride_order is not None:
         if sorted(stride_order) != list(range(len(axes))):
-            raise LayoutMismatch(f"stride_order {list(stride_order)} is no permutation of {len(axes)} axes")
+            raise LayoutMismatch(
+                f"stride_order {str(list(stride_order[:12]))[:200]} is no permutation of {len(axes)} axes"
+            )
         return (StoredOrder("the declared stride_order", tuple(axes[at] for at in stride_order)),)
     if len(set(axes)) != len(axes):
         return (own,)
