@@ -39,7 +39,7 @@ def the_finding(report: Report, rule: str) -> Any:
     ("rule", "keys", "value", "key", "said"),
     [
         ("KVC601", ["groups", 0, "strides", 0], 2000, "groups[0].strides", "two coordinates share one element"),
-        ("KVC601", ["groups", 0, "strides"], [2176, 64, 1024, 1], "groups[0].strides", "the formula of HND"),
+        ("KVC601", ["groups", 0, "layout"], "HND", "groups[0].strides", "the formula of NHD"),
         ("KVC601", ["groups", 0, "shape"], [64, 2, 16, 64], "groups[0].shape", "the tensor [64, 2, 16, 64]"),
         ("KVC601", ["groups", 0, "storage_elements"], 1000, "groups[0].offset", "do not fit a storage of 1000"),
         ("KVC614", ["head_map"], [[0, 1], [1, 2]], "head_map", "rank 1 holds the KV heads [1, 2], by the rule [2, 3]"),

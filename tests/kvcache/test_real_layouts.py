@@ -104,7 +104,7 @@ def test_layouts_of_engines_are_silent(name: str, tmp_path: Path) -> None:
             "block 2143 is the first whose index passes 2^31",
         ),
         (
-            GQA | {"groups": [group(NHD, [1000, 16, 8, 128], strides=[16384, 128, 2048, 1])]},
+            GQA | {"groups": [group(NHD, [1000, 16, 8, 128], strides=[16384, 128, 2048, 1], layout="NHD")]},
             "KVC601",
             "the formula of HND",
         ),

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,11 +34,20 @@ class Violation:
 
 
 def validate(
-    layout: KVLayout, geometry: Geometry, tensor: Any, *, dtype: str | None = None, index_bits: int = 64
+    layout: KVLayout,
+    geometry: Geometry,
+    tensor: Any,
+    *,
+    dtype: str | None = None,
+    index_bits: int = 64,
+    stored: Sequence[KVLayout] = (),
 ) -> TensorFacts:
-    """Compare a tensor with its declaration. Raises LayoutMismatch that names every contradiction."""
+    """Compare a tensor with its declaration. Raises LayoutMismatch that names every contradiction.
+
+    `stored` are orders in which it may lie in memory (`stored_order.py`); without them only the layout's own.
+    """
     facts = tensor if isinstance(tensor, TensorFacts) else TensorFacts.of(tensor)
-    found = [*violations(layout, geometry, facts), *index_violations(layout, geometry, facts, index_bits)]
+    found = [*violations(layout, geometry, facts, stored), *index_violations(layout, geometry, facts, index_bits)]
     lines = [f"{one.rule}: {one.message}" for one in found]
     if dtype is not None and facts.dtype != dtype:
         lines.append(f"dtype: declared {dtype}, the tensor has {facts.dtype}")
@@ -47,8 +56,13 @@ def validate(
     return facts
 
 
-def violations(layout: KVLayout, geometry: Geometry, facts: TensorFacts) -> Iterator[Violation]:
-    """KVC601: shape, strides from the innermost axis outwards, and the end of the storage."""
+def violations(
+    layout: KVLayout, geometry: Geometry, facts: TensorFacts, stored: Sequence[KVLayout] = ()
+) -> Iterator[Violation]:
+    """KVC601: shape, strides from the innermost axis outwards, and the end of the storage.
+
+    Strides may be those of any layout in `stored`, permutations of the axes; the first is the one reported against.
+    """
     shape = layout.shape(geometry)
     if facts.shape != shape:
         yield Violation(
@@ -59,17 +73,10 @@ def violations(layout: KVLayout, geometry: Geometry, facts: TensorFacts) -> Iter
             bound={"shape": str(list(shape))},
         )
         return
-    is_page_inside = True
-    needed, terms = 1, "1"
-    for axis, size, stride in reversed(list(zip(layout.axes, shape, facts.strides, strict=True))):
-        if size == 1:
-            continue
-        may_pad = not is_page_inside or "num_blocks" in axis.split("*")
-        if stride != needed and not (may_pad and stride > needed):
-            yield _stride_violation(layout, geometry, axis, stride, needed, terms)
-            return
-        is_page_inside = is_page_inside and "num_blocks" not in axis.split("*")
-        needed, terms = stride * size, f"{size}·{stride}"
+    broken = [_stride_of(order, layout, geometry, facts) for order in stored or (layout,)]
+    if broken[0] is not None and None not in broken:
+        yield broken[0]
+        return
     if facts.storage_elements is not None and not 0 <= facts.offset <= facts.reach < facts.storage_elements:
         yield Violation(
             rule="KVC601",
@@ -78,6 +85,23 @@ def violations(layout: KVLayout, geometry: Geometry, facts: TensorFacts) -> Iter
             measured={"last_element": facts.reach, "first_element": facts.offset},
             bound={"storage_elements": facts.storage_elements},
         )
+
+
+def _stride_of(order: KVLayout, layout: KVLayout, geometry: Geometry, facts: TensorFacts) -> Violation | None:
+    """The first wrong stride of a tensor with the axes of `layout` and the memory of `order`, from the inside."""
+    at = [layout.axes.index(axis) for axis in order.axes]
+    is_page_inside = True
+    needed, terms = 1, "1"
+    for axis, place in reversed(list(zip(order.axes, at, strict=True))):
+        size, stride = facts.shape[place], facts.strides[place]
+        if size == 1:
+            continue
+        may_pad = not is_page_inside or "num_blocks" in axis.split("*")
+        if stride != needed and not (may_pad and stride > needed):
+            return _stride_violation(order, geometry, axis, stride, needed, terms)
+        is_page_inside = is_page_inside and "num_blocks" not in axis.split("*")
+        needed, terms = stride * size, f"{size}·{stride}"
+    return None
 
 
 def _named(layout: KVLayout, shape: tuple[int, ...]) -> str:
@@ -116,7 +140,7 @@ def _explained_by(geometry: Geometry, axis: str, stride: int, declared: KVLayout
     from degarble.kvcache.layout import CATALOGUE
 
     for layout in CATALOGUE:
-        if layout is declared or set(layout.atoms) != set(declared.atoms) or axis not in layout.axes:
+        if layout.axes == declared.axes or set(layout.atoms) != set(declared.atoms) or axis not in layout.axes:
             continue
         if layout.strides(geometry)[layout.axes.index(axis)] == stride:
             return f"it is {layout.formula(axis)}, the formula of {layout.name}"

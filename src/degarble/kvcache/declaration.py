@@ -46,6 +46,8 @@ class GroupDeclaration(msgspec.Struct, kw_only=True):
     strides: (
         Annotated[list[Annotated[int, msgspec.Meta(ge=-(1 << 48), le=1 << 48)]], msgspec.Meta(max_length=12)] | None
     ) = None
+    stride_order: Annotated[list[int], msgspec.Meta(max_length=12)] | None = None
+    """Indices of the axes, outermost in memory first, where strides are those of a permuted view."""
     offset: Index = 0
     storage_elements: Size | None = None
     itemsize: Annotated[int, msgspec.Meta(ge=1, le=16)] | None = None

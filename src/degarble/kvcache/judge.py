@@ -16,6 +16,7 @@ from degarble.kvcache.latent_record import find_record, records_of_width
 from degarble.kvcache.layout import KVLayout
 from degarble.kvcache.reach import beyond
 from degarble.kvcache.readings import readings, why_ambiguous
+from degarble.kvcache.stored_order import stored_layouts
 from degarble.kvcache.tensor_facts import TensorFacts
 from degarble.kvcache.told_sizes import CACHED_HEADS, wrong_extent
 
@@ -59,7 +60,9 @@ def stride_violations(declaration: KVDeclaration, group: GroupDeclaration) -> It
     """KVC601, by the formulas of a layout of which every size is declared. Wrong heads alone are KVC614."""
     if unjudged(declaration, group) is None and not any(local_head_violations(declaration, group)):
         try:
-            yield from violations(*declared(declaration, group))
+            layout, geometry, facts = declared(declaration, group)
+            stored = stored_layouts(layout, group.layout, group.stride_order)
+            yield from violations(layout, geometry, facts, stored)
         except LayoutMismatch as error:
             yield Violation(rule="KVC601", key="axes", message=str(error), measured={}, bound={})
 

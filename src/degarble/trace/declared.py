@@ -2,26 +2,21 @@
 
 The keys of a meta line are those of a KV declaration, so it is turned into one, and `kvcache/judge.py` judges both. Only
 KVC601 has a way of its own: a declaration must tell every size of its layout, of a trace's first line the sizes that
-are told are compared, and a `layout` text may name another order for the strides (a permuted view).
+are told are compared. Which orders the strides may have is said by `kvcache/stored_order.py` for both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from degarble.errors import LayoutMismatch
 from degarble.kvcache import judge
 from degarble.kvcache.contract import Violation
 from degarble.kvcache.declaration import GroupDeclaration, KVDeclaration
+from degarble.kvcache.stored_order import StoredOrder, stored_orders
 from degarble.kvcache.told_sizes import CACHED_HEADS, wrong_extent, wrong_stride
 from degarble.trace.event import Group, Meta
 from degarble.trace.state import State
-
-ORDERS = {
-    "NHD": ("num_blocks", "block_size", "num_kv_heads", "head_dim"),
-    "HND": ("num_blocks", "num_kv_heads", "block_size", "head_dim"),
-    "head-major": ("num_kv_heads", "num_blocks", "block_size", "head_dim"),
-}
-"""Axis orders by the text of `layout`."""
 
 
 class MetaJudge:
@@ -82,6 +77,7 @@ def _group(group: Group) -> GroupDeclaration:
         layout=group.layout,
         shape=group.shape,
         strides=group.strides,
+        stride_order=group.stride_order,
         offset=group.offset,
         itemsize=group.itemsize,
         parts=group.parts or [],
@@ -122,20 +118,30 @@ def stride_violations(declaration: KVDeclaration, group: GroupDeclaration) -> It
 def _wrong_strides(
     group: GroupDeclaration, axes: list[str], shape: list[int], strides: list[int]
 ) -> Iterator[Violation]:
-    order = axes
-    problem = wrong_stride(axes, shape, strides)
-    named = ORDERS.get((group.layout or "").strip().replace("_", "-"))
-    if problem is not None and named is not None and sorted(named) == sorted(axes):
-        at = [axes.index(name) for name in named]
-        order = list(named)
-        problem = wrong_stride(order, [shape[i] for i in at], [strides[i] for i in at])
-    if problem is None:
+    first: tuple[str, int, int] | None = None
+    try:
+        orders = stored_orders(axes, group.layout, group.stride_order)
+    except LayoutMismatch as error:
+        yield Violation(rule="KVC601", key="stride_order", message=str(error), measured={}, bound={})
         return
-    index, expected = problem
-    found = strides[axes.index(order[index])]
+    for order in orders:
+        problem = _problem(order, axes, shape, strides)
+        if problem is None:
+            return
+        first = first or problem
+    assert first is not None
+    name, found, expected = first
     kind = "lets its rows overlap" if found < expected else "is not that layout's"
-    message = f"the stride of {order[index]} is {found}, {' × '.join(axes)} of {shape} need {expected}: it {kind}"
-    yield _violation(message, f"stride.{order[index]}", found, expected)
+    stored = "" if orders[0].axes == tuple(axes) else f" stored as {' × '.join(orders[0].axes)} ({orders[0].name})"
+    message = f"the stride of {name} is {found}, {' × '.join(axes)} of {shape}{stored} need {expected}: it {kind}"
+    yield _violation(message, f"stride.{name}", found, expected)
+
+
+def _problem(order: StoredOrder, axes: list[str], shape: list[int], strides: list[int]) -> tuple[str, int, int] | None:
+    """The first axis that contradicts an order, its stride, and the one it needs."""
+    at = range(len(axes)) if order.axes == tuple(axes) else [axes.index(name) for name in order.axes]
+    problem = wrong_stride(list(order.axes), [shape[i] for i in at], [strides[i] for i in at])
+    return None if problem is None else (order.axes[problem[0]], strides[at[problem[0]]], problem[1])
 
 
 def _violation(message: str, name: str, found: int, expected: int) -> Violation:

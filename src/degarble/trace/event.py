@@ -40,6 +40,7 @@ class Group(msgspec.Struct, kw_only=True, omit_defaults=True):
     axes: list[str] | None = None
     shape: list[int] | None = None
     strides: list[int] | None = None
+    stride_order: list[int] | None = None
     offset: int = 0
     itemsize: int | None = None
     parts: list[str] | None = None

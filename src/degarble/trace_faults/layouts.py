@@ -8,14 +8,15 @@ from degarble.trace_faults.interface import NotApplicable, TracePatient, trace_f
 
 @trace_fault("KVC601")
 def strides_of_another_layout(patient: TracePatient) -> Location:
-    """Strides of HND under axes that say NHD."""
+    """Strides of HND under axes and a layout that say NHD: a kernel that was told NHD reads other elements."""
     group = patient.group
     axes, shape, strides = group.get("axes"), group.get("shape"), group.get("strides")
     if not axes or not shape or not strides or "num_kv_heads" not in axes or 1 in shape:
         raise NotApplicable("no strided head axis")
     a, b = axes.index("block_size"), axes.index("num_kv_heads")
     strides[b], strides[a] = shape[a] * strides[-1] * shape[-1], strides[-1] * shape[-1]
-    group.pop("layout", None)
+    group.pop("stride_order", None)
+    group["layout"] = "NHD" if a < b else "HND"
     return Location(line=0)
 
 

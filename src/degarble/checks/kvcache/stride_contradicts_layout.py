@@ -19,9 +19,10 @@ def stride_contradicts_layout(trace: Verdict) -> Iterator[Finding]:
 
     ## What it looks for
     Every group of the meta line with axes, shape and strides. Axes inside a block must be dense in the order of the
-    axes (NHD, HND, head-major, latent), or of the `layout` text where that names an order. The page stride, and
-    strides outside it, may be larger (padding, pages of all layers), never smaller: then pages overlap. Extents
-    must be the declared numbers of blocks, rows and dimensions. Exact.
+    axes (NHD, HND, head-major, latent). Where `layout` (NHD, LBHNC, …) or `stride_order` names another order, the
+    strides must be of that one; where nothing is named, they may be those of any known layout of the same axes. The
+    page stride, and strides outside it, may be larger (padding, pages of all layers), never smaller: then pages
+    overlap. Extents must be the declared numbers of blocks, rows and dimensions. Exact.
 
     ## Why output turns to garbage
     Writer and reader compute the address of one element with different formulas. Of 128 cells of an NHD cache read
@@ -31,9 +32,10 @@ def stride_contradicts_layout(trace: Verdict) -> Iterator[Finding]:
     Noise or repetition from the first cached token on, for every request.
 
     ## How to tell it from its look-alikes
-    A larger page stride is padding and legal, and so is a permuted view whose `layout` text names the order of the
-    strides. The often quoted `stride[0] = head_dim × block_size × num_blocks` holds for head-major storage only. A
-    shape that fits two layouts is KVC612.
+    A larger page stride is padding and legal. So is a permuted view: vLLM declares a shape in logical order over
+    strides of another, and kernels take the strides. Only a kernel that was told an order (`layout`) and gets
+    strides of another reads wrong elements. The often quoted `stride[0] = head_dim × block_size × num_blocks` holds
+    for head-major storage only. A shape that fits two layouts is KVC612.
 
     ## How to confirm
     Write sentinel values through the writer's formula and read them back through the reader's.
