@@ -99,6 +99,12 @@ SECTIONS = (
         "500,000 events a second on one core with bounded memory, less than 1 µs to write one. The peer parses the same lines with json.loads and does no more.",
     ),
     Section(
+        "allocators",
+        "Block manager beside vLLM's own",
+        "benchmarks/allocators.py",
+        "Calls a second of processor time on one workload: prompts of up to 2,500 tokens in chunks of 512, half with a shared prefix, then 128 tokens one by one. vLLM's manager is measured where it can be imported (`--vllm`, or BENCHMARK_VLLM here).",
+    ),
+    Section(
         "sanitize",
         "Sanitiser: MB/s of UTF-8",
         "benchmarks/sanitize.py",
@@ -111,8 +117,10 @@ FORMER = re.compile(r"<!-- begin (\w+) -->\n(.*?)<!-- end \1 -->\n", re.DOTALL)
 
 def rows_of(command: str) -> list[dict[str, Any]]:
     """What a benchmark prints: one JSON object a line."""
+    vllm = os.environ.get("BENCHMARK_VLLM")
+    further = ["--vllm", vllm] if vllm and "allocators" in command else []
     shown = subprocess.run(
-        [sys.executable, *command.split()], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
+        [sys.executable, *command.split(), *further], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
     ).stdout
     return [json.loads(line) for line in shown.splitlines() if line.startswith("{")]
 
