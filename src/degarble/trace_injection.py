@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from degarble.trace.reader import read_items
 from degarble.trace.replay import replay_items
 from degarble.trace_faults.interface import Fields, NotApplicable, TraceFault, trace_faults
 from degarble.version import __version__
+from degarble.whole_file import write_whole
 
 MAX_BYTES = 256 << 20
 """A fault is planted in memory, where a trace takes about ten times its size."""
@@ -107,16 +107,7 @@ def _fields(line: bytes, trace: str, number: int) -> dict[str, Any]:
 
 def _write_new(path: str, data: bytes) -> None:
     """A file that appears complete or not at all, and replaces none. Raises UsageError where it cannot be written."""
-    target = Path(path)
-    partial = ""
     try:
-        handle, partial = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-        os.chmod(partial, 0o644)
-        os.link(partial, target)
+        write_whole(Path(path), data, replaces=False)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from None
-    finally:
-        if partial:
-            Path(partial).unlink(missing_ok=True)

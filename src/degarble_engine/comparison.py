@@ -11,13 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from degarble.api import stored_formats
-from degarble.diagnosis import diagnose
 from degarble.errors import EvidenceMissing, TargetError
 from degarble.evidence.forward_pass import Collapse, Departure, Disagreement, ForwardPass
 from degarble.finding import Location
-from degarble.registry import rules, rules_on
-from degarble.report.interface import Report, Target
+from degarble.registry import rules_on
+from degarble.report.interface import Report
 from degarble.runner import run
 from degarble_engine.attribution.blame import blame_of, tokenizer_blame
 from degarble_engine.attribution.bound_table import bounds_of
@@ -34,6 +32,7 @@ from degarble_engine.numerics.tokens import TokenBatch, built_in_texts, encode, 
 from degarble_engine.numerics.walk import LayerWalk, Watch
 from degarble_engine.numerics.walked_model import WalkedModel
 from degarble_engine.overflow.served_half import is_half, served_half
+from degarble_engine.walked_report import read_raw, walked_report
 
 FLOOR_FACTOR = 3.0
 MAX_POSITIONS = 20
@@ -66,7 +65,6 @@ def compare(target: str, reference: str, question: Question | None = None) -> Re
 @torch.no_grad()
 def compare_models(candidate: WalkedModel, reference: WalkedModel, question: Question) -> Report:
     """The same for opened models."""
-    source = candidate.evidence.get("source")
     _require_comparable(candidate, reference)
     batch, texts = _batch(candidate, reference, question)
     found = _forward_pass(candidate, reference, batch, texts, question)
@@ -77,17 +75,7 @@ def compare_models(candidate: WalkedModel, reference: WalkedModel, question: Que
         candidate.evidence.supply("overflow_walk", walk)
         judged += rules_on("overflow_walk").values()
         unjudged |= unread
-    results = run(candidate.evidence, judged)
-    findings = [finding for result in results for finding in result.findings]
-    diagnosis = diagnose(findings, {rule.id: rule.symptom_of for rule in rules().values()})
-    return Report(
-        target=Target(path=source.path, kind=source.kind, formats=stored_formats(candidate.evidence)),
-        findings=diagnosis.findings,
-        causes=diagnosis.causes,
-        results=tuple(results),
-        unjudged=unjudged,
-        comparison=found.details,
-    )
+    return walked_report(candidate, run(candidate.evidence, judged), unjudged, found.details)
 
 
 def _require_comparable(candidate: WalkedModel, reference: WalkedModel) -> None:
@@ -123,9 +111,7 @@ def _unjudged(candidate: WalkedModel, reference: WalkedModel, walked: ForwardPas
             "over the rows that both have" if candidate.vocab_size > reference.vocab_size else
             f"{candidate.vocab_size} rows, the reference has {reference.vocab_size}: outputs were not compared"
         )  # fmt: skip
-    for module, missing in candidate.weights.raw_read.items():
-        found[module] = f"stored without its {missing}: read raw, as loaders do"
-    return found
+    return found | read_raw(candidate)
 
 
 def _rotary_scaling(model: WalkedModel) -> str | None:

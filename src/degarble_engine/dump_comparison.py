@@ -11,13 +11,11 @@ import msgspec
 import torch
 from torch import Tensor
 
-from degarble.api import stored_formats
-from degarble.diagnosis import diagnose
 from degarble.errors import TargetError
 from degarble.evidence.forward_pass import Departure, ForwardPass
 from degarble.finding import Location
-from degarble.registry import rules, rules_on
-from degarble.report.interface import Report, Target
+from degarble.registry import rules_on
+from degarble.report.interface import Report
 from degarble.runner import run
 from degarble_engine.attribution.measures import relative_error
 from degarble_engine.comparison import FLOOR_FACTOR, Question
@@ -28,6 +26,7 @@ from degarble_engine.dumps.open import open_dump
 from degarble_engine.numerics.tokens import TokenBatch, encode
 from degarble_engine.numerics.walk import LayerStep, LayerWalk
 from degarble_engine.numerics.walked_model import WalkedModel
+from degarble_engine.walked_report import walked_report
 
 SHOWN_DB, MAX_UNJUDGED, USUAL_DTYPE = 200.0, 20, torch.bfloat16
 
@@ -101,7 +100,6 @@ def _batch(model: WalkedModel, dumped: TokenBatch | None, question: Question) ->
 
 
 def _report(model: WalkedModel, walked: DumpWalk, batch: TokenBatch) -> Report:
-    source = model.evidence.get("source")
     found = ForwardPass(
         blames=tuple(blames(walked.laid)),
         departure=_departure(walked, model),
@@ -110,17 +108,7 @@ def _report(model: WalkedModel, walked: DumpWalk, batch: TokenBatch) -> Report:
     )
     model.evidence.supply("forward_pass", found)
     results = run(model.evidence, list(rules_on("forward_pass").values()))
-    diagnosis = diagnose(
-        [f for result in results for f in result.findings], {r.id: r.symptom_of for r in rules().values()}
-    )
-    return Report(
-        target=Target(path=source.path, kind=source.kind, formats=stored_formats(model.evidence)),
-        findings=diagnosis.findings,
-        causes=diagnosis.causes,
-        results=tuple(results),
-        unjudged=_unjudged(model, walked),
-        comparison=found.details,
-    )
+    return walked_report(model, results, _unjudged(model, walked), found.details)
 
 
 def _unjudged(model: WalkedModel, walked: DumpWalk) -> dict[str, str]:

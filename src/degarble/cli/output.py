@@ -142,17 +142,9 @@ def write_text(text: str, output: str | None) -> None:
         sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
         sys.stdout.flush()
         return
-    import tempfile
+    from degarble.whole_file import write_whole
 
-    target = Path(output)
-    partial = ""
     try:
-        handle, partial = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
-            stream.write(text)
-        os.chmod(partial, 0o644)
-        os.replace(partial, target)
+        write_whole(Path(output), text.encode("utf-8"))
     except OSError as error:
-        if partial:
-            Path(partial).unlink(missing_ok=True)
         raise UsageError(f"--output {output}: {error.strerror}") from None

@@ -16,16 +16,16 @@ import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
 from degarble.errors import DegarbleError, EvidenceMissing
+from degarble.evidence.half_precision import HALF, LARGEST_HALF
 from degarble.evidence.model import ModelConfig
 from degarble.evidence.modules import Modules
 from degarble.evidence.store import Settings, provides
 from degarble.finding import Location
 from degarble.formats.interface import PAYLOAD, StoredModule
+from degarble.profile.code_groups import values_of
 
-LARGEST_HALF = 65504.0
 FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 """Plain pre-norm layers: two norms, gated feed-forward, no factor beside the residual stream."""
-HALF = frozenset({"float16", "half", "fp16", "f16"})
 NUM_ROWS = 16
 UNREADABLE = (ValueError, KeyError, IndexError, NotImplementedError, DegarbleError)
 
@@ -112,7 +112,7 @@ def _values(modules: Modules, name: str) -> Array:
     module: StoredModule = modules.by_canonical[name]
     if module.form.format == "plain":
         return np.asarray(module.array(PAYLOAD), np.float32)
-    return np.asarray(module.dequantize(), np.float32)
+    return values_of(module)
 
 
 def _linear(modules: Modules, name: str, given: Array) -> Array:

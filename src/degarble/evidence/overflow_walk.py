@@ -11,8 +11,6 @@ from degarble.errors import EvidenceMissing
 from degarble.evidence.store import provides
 from degarble.finding import Location
 
-LARGEST_HALF = 65504.0
-
 
 class RangeLeft(msgspec.Struct, frozen=True, kw_only=True):
     """The first number beyond the range, under one arithmetic or several that agree on the place."""

@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
-from degarble.evidence.half_reach import LARGEST_HALF, HalfReach
+from degarble.evidence.half_precision import LARGEST_HALF
+from degarble.evidence.half_reach import HalfReach
 from degarble.evidence.model import ModelConfig
 from degarble.fixes.interface import CannotRepair, repair
 from degarble.fixes.job import Job

@@ -22,7 +22,6 @@ MAX_BYTES = 16 << 20
 Size = Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
 Index = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
 Axes = Annotated[list[str], msgspec.Meta(min_length=1, max_length=12)]
-LAYOUT_KEYS = frozenset({"groups", "num_kv_heads", "head_map", "kv_lora_rank"})
 
 
 class GroupDeclaration(msgspec.Struct, kw_only=True):

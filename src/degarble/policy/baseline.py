@@ -5,8 +5,6 @@ A fingerprint is made of rule and place, never of a measured number, so a baseli
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +13,7 @@ import msgspec
 
 from degarble.errors import UsageError
 from degarble.finding import Finding
+from degarble.whole_file import write_whole
 
 BASELINE_VERSION = 1
 
@@ -52,11 +51,7 @@ def write_baseline(path: Path, findings: Iterable[Finding]) -> int:
     stored = _Baseline(BASELINE_VERSION, sorted(entries.values(), key=lambda one: (one.rule, one.place)))
     text = msgspec.json.format(msgspec.json.encode(stored), indent=2) + b"\n"
     try:
-        handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(text)
-        os.chmod(partial, 0o644)
-        os.replace(partial, path)
+        write_whole(path, text)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     return len(entries)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from degarble.diagnosis import diagnose
 from degarble.policy.policy import NO_POLICY, Policy
@@ -21,6 +22,7 @@ def judged_report(
     unjudged: Mapping[str, str],
     policy: Policy = NO_POLICY,
     profile: Mapping[str, object] | None = None,
+    comparison: Mapping[str, Any] | None = None,
 ) -> Report:
     """Every command that runs rules ends here; `rules` are those that may be causes. Nothing judged is the failure."""
     every = [finding for result in results for finding in result.findings]
@@ -38,5 +40,6 @@ def judged_report(
         waivers=policy.waiver_states(accepted),
         unjudged=dict(unjudged),
         profile=profile,
+        comparison=comparison,
         failure=None if any(result.outcome in JUDGED for result in results) else "nothing could be checked",
     )

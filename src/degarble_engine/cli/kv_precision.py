@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-from degarble.cli.output import complete_format
+from degarble_engine.cli.flags import Format, Output, Text
+from degarble_engine.cli.library_log import only_errors
+from degarble_engine.cli.walk_progress import WalkProgress
 
 
 def register(app: typer.Typer) -> None:
@@ -23,13 +25,9 @@ def kv_precision(
             metavar="FORM",
         ),
     ] = None,
-    text: Annotated[list[str] | None, typer.Option("--text", help="Run on this text; may be repeated.")] = None,
-    format: Annotated[
-        str | None, typer.Option("--format", help="text (default), json, markdown …", autocompletion=complete_format)
-    ] = None,
-    output: Annotated[
-        list[str] | None, typer.Option("--output", "-o", help="Write the report there.", metavar="FILE")
-    ] = None,
+    text: Text = None,
+    format: Format = None,
+    output: Output = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> int:
     """Simulate quantised KV caches on TARGET: loss of each layer, keys and values apart, and KL at the end."""
@@ -42,10 +40,8 @@ def kv_precision(
         from degarble_engine.kv_precision.cache_form import DEFAULT, read_form
     except ModuleNotFoundError as error:
         raise MissingExtra(error) from None
-    from degarble_engine.cli.compare import _be_silent, _Progress
-
-    _be_silent()
+    only_errors()
     forms = [read_form(one) for one in kv_dtype or DEFAULT]
-    report = question.kv_precision(target, forms, text, None if quiet else _Progress())
+    report = question.kv_precision(target, forms, text, None if quiet else WalkProgress())
     write_report(report, places, detail=0)
     return report.exit_code("error")

@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-from degarble.cli.output import complete_fail_on, complete_format
+from degarble_engine.cli.flags import FailOn, Format, Output, Prompts, Quiet, Text, Verbose, texts_of
+from degarble_engine.cli.library_log import only_errors
+from degarble_engine.cli.walk_progress import WalkProgress
 
 
 def register(app: typer.Typer) -> None:
@@ -28,22 +30,13 @@ def overflow(
     lengths: Annotated[
         str, typer.Option(help="Tokens: 512, 128,512 or 512..32k (doubling).", metavar="RANGE")
     ] = "16..256",
-    text: Annotated[list[str] | None, typer.Option("--text", help="Run on this text; may be repeated.")] = None,
-    prompts: Annotated[
-        str | None, typer.Option(help="Texts: JSON lines with `text` or `prompt`, or one a line.", metavar="FILE")
-    ] = None,
-    fail_on: Annotated[
-        str,
-        typer.Option(help="error, warning, info or partial: what makes the status 1.", autocompletion=complete_fail_on),
-    ] = "error",
-    format: Annotated[
-        str | None, typer.Option("--format", help="text (default), json, markdown …", autocompletion=complete_format)
-    ] = None,
-    output: Annotated[
-        list[str] | None, typer.Option("--output", "-o", help="Write the report there.", metavar="FILE")
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only causes, one line each; no progress.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also notes.")] = False,
+    text: Text = None,
+    prompts: Prompts = None,
+    fail_on: FailOn = "error",
+    format: Format = None,
+    output: Output = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> int:
     """Run TARGET in the arithmetic of engines: which dtype and length are safe, and what overflows first, and where."""
     from degarble.cli.output import destinations, require_fail_on, write_report
@@ -53,20 +46,16 @@ def overflow(
     places = destinations(format, output)
     try:
         from degarble_engine.numerics.precision import short_name
-        from degarble_engine.numerics.tokens import read_prompts
         from degarble_engine.overflow import question
     except ModuleNotFoundError as error:
         raise MissingExtra(error) from None
-    from degarble_engine.cli.compare import _be_silent, _Progress
-
-    _be_silent()
-    texts = [*(text or []), *(read_prompts(prompts) if prompts else [])]
+    only_errors()
     asked = question.OverflowQuestion(
         dtypes=[short_name(one) for one in dtype or ("fp16", "bf16")],
         engines=[one.strip().lower() for one in engine_profile] if engine_profile else None,
         lengths=question.read_lengths(lengths),
-        texts=texts or None,
-        progress=None if quiet else _Progress(),
+        texts=texts_of(text, prompts),
+        progress=None if quiet else WalkProgress(),
     )
     report = question.overflow(target, asked)
     write_report(report, places, detail=-1 if quiet else int(verbose))

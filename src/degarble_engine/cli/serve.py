@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from degarble.errors import UsageError
+from degarble_engine.cli.library_log import only_errors
 
 KEY_VARIABLE = "DEGARBLE_API_KEY"
 
@@ -70,7 +71,7 @@ def serve(
         raise UsageError(f"--dtype {dtype!r}: auto, {', '.join(DTYPES)}")
     keys = _keys(api_key)
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="degarble: %(message)s")
-    logging.getLogger("transformers").setLevel(logging.ERROR)
+    only_errors()
     if threads is not None:
         torch.set_num_threads(threads)
     evidence = Evidence(open_target(target), settings_from(level, None, None, None, None, None))

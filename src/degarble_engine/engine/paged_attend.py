@@ -11,7 +11,7 @@ from torch import Tensor
 
 from degarble_engine.engine.pool import PagedKVCache, SlotIndex
 from degarble_engine.engine.split_attention import SPLIT, split_attention
-from degarble_engine.models.attend import Expand, Rows, attention
+from degarble_engine.models.attend import AttentionForm, Rows, attention
 from degarble_engine.models.plain_cache import keys_and_values
 
 
@@ -56,42 +56,30 @@ class PagedAttend:
         self._own = [] if is_batch_invariant else [cache.index(span.slots) for span in spans]
         self._masks: dict[tuple[int, int | None], Tensor] = {}
 
-    def __call__(
-        self,
-        layer: int,
-        query: Tensor,
-        rows: Rows,
-        *,
-        scale: float,
-        window: int | None = None,
-        value_lanes: int | None = None,
-        expand: Expand | None = None,
-    ) -> Tensor:
+    def __call__(self, layer: int, query: Tensor, rows: Rows, form: AttentionForm) -> Tensor:
         """See Attend."""
         self._cache.write(layer, rows, self._new)
         if not self._is_invariant:
-            return self._one_by_one(layer, query, scale, window, value_lanes, expand)
+            return self._one_by_one(layer, query, form)
         outputs: list[tuple[Tensor, Tensor]] = []
         for number, group in enumerate(self._groups):
             held = self._cache.gather(layer, group.index)
-            key, value = keys_and_values(held, value_lanes, expand)
+            key, value = keys_and_values(held, form)
             count = len(group.members)
             key, value = key.unflatten(0, (count, group.num_rows)), value.unflatten(0, (count, group.num_rows))
-            found = split_attention(query[group.tokens], key, value, self._mask(number, window), scale)
+            found = split_attention(query[group.tokens], key, value, self._mask(number, form.window), form.scale)
             outputs.append((group.tokens.flatten(), found.flatten(0, 1)))
         result = outputs[0][1].new_empty(query.shape[0], *outputs[0][1].shape[1:])
         for tokens, found in outputs:
             result[tokens] = found
         return result
 
-    def _one_by_one(
-        self, layer: int, query: Tensor, scale: float, window: int | None, lanes: int | None, expand: Expand | None
-    ) -> Tensor:
+    def _one_by_one(self, layer: int, query: Tensor, form: AttentionForm) -> Tensor:
         parts = []
         for number, index in enumerate(self._own):
-            key, value = keys_and_values(self._cache.gather(layer, index), lanes, expand)
+            key, value = keys_and_values(self._cache.gather(layer, index), form)
             own = query[self._starts[number] : self._starts[number + 1]]
-            parts.append(attention(own, key, value, scale=scale, window=window))
+            parts.append(attention(own, key, value, scale=form.scale, window=form.window))
         return torch.cat(parts)
 
     def _mask(self, number: int, window: int | None) -> Tensor:

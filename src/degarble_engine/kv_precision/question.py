@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from degarble.api import stored_formats
 from degarble.errors import EvidenceMissing, TargetError, UsageError
-from degarble.report.interface import Report, Target
+from degarble.report.interface import Report
 from degarble_engine.kv_precision.cache_form import CacheForm
 from degarble_engine.kv_precision.cache_walk import CacheLoss, cache_walk
 from degarble_engine.numerics.tap import is_attention
 from degarble_engine.numerics.tokens import TokenBatch, built_in_texts, encode, random_batch
 from degarble_engine.numerics.walk import Watch
 from degarble_engine.numerics.walked_model import WalkedModel
+from degarble_engine.walked_report import target_of
 
 HAZARD_DB = 10.0
 """Below the median layer: a layer whose keys or values do not fit the form (a policy; peers differ by a few dB)."""
@@ -35,9 +35,8 @@ def kv_precision_of(
         raise TargetError(f"{model.file}: no attention with a cache that the walk could reach")
     batch = _batch(model, texts)
     losses = cache_walk(model, batch, forms, progress)
-    source = model.evidence.get("source")
     return Report(
-        target=Target(path=source.path, kind=source.kind, formats=stored_formats(model.evidence)),
+        target=target_of(model),
         unjudged={name: f"stored without its {part}: read raw" for name, part in model.weights.raw_read.items()},
         comparison={
             "kind": "kv-precision",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+import msgspec
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -19,25 +20,23 @@ Expand = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Latent rows [m, latent] -> K [m, num_heads, head_dim] and V [m, num_heads, value_dim]."""
 
 
+class AttentionForm(msgspec.Struct, frozen=True, kw_only=True):
+    """How a layer attends, the same in every step."""
+
+    scale: float
+    window: int | None = None
+    """A token sees that many rows, itself included; None: all."""
+    value_lanes: int | None = None
+    """Of latent rows, which are key and value in one, the first that are V."""
+    expand: Expand | None = None
+    """Makes K and V of latent rows instead."""
+
+
 class Attend(Protocol):
     """One step's view of the cache."""
 
-    def __call__(
-        self,
-        layer: int,
-        query: Tensor,
-        rows: Rows,
-        *,
-        scale: float,
-        window: int | None = None,
-        value_lanes: int | None = None,
-        expand: Expand | None = None,
-    ) -> Tensor:
-        """[num_tokens, num_heads, head_dim] -> [num_tokens, num_heads, value_dim]; writes `rows` first.
-
-        `window`: a token sees that many rows, itself included. Latent rows are key and value in one, V their first
-        `value_lanes`, unless `expand` makes K and V of them.
-        """
+    def __call__(self, layer: int, query: Tensor, rows: Rows, form: AttentionForm) -> Tensor:
+        """[num_tokens, num_heads, head_dim] -> [num_tokens, num_heads, value_dim]; writes `rows` first."""
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor, *, scale: float, window: int | None = None) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from degarble_engine.models.attend import Attend
+from degarble_engine.models.attend import Attend, AttentionForm
 from degarble_engine.models.causal_lm import Rotation
 from degarble_engine.models.norm import rms_norm
 from degarble_engine.models.rotary import turn_halves
@@ -30,7 +30,8 @@ class GroupedAttention:
     ) -> None:
         """`has_head_norms`: q and k are normalised by head before they turn. `window`: rows that a token sees."""
         name, hidden = f"model.layers.{layer}.self_attn", int(config.hidden_size)
-        self._layer, self._head_dim, self._window = layer, head_dim, window
+        self._layer, self._head_dim = layer, head_dim
+        self._form = AttentionForm(scale=head_dim**-0.5, window=window)
         self._heads, self._kv_heads = int(config.num_attention_heads), int(config.num_key_value_heads)
         widths = [self._heads * head_dim, self._kv_heads * head_dim, self._kv_heads * head_dim]
         names = [f"{name}.{part}_proj" for part in "qkv"]
@@ -47,6 +48,5 @@ class GroupedAttention:
         if self._gains:
             query, key = rms_norm(query, self._gains[0], self._eps), rms_norm(key, self._gains[1], self._eps)
         rows = {"k": turn_halves(key, *rotation), "v": value}
-        scale = self._head_dim**-0.5
-        found = attend(self._layer, turn_halves(query, *rotation), rows, scale=scale, window=self._window)
+        found = attend(self._layer, turn_halves(query, *rotation), rows, self._form)
         return self._output(found.flatten(1))

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from degarble_engine.models.attend import Attend
+from degarble_engine.models.attend import Attend, AttentionForm
 from degarble_engine.models.causal_lm import Rotation
 from degarble_engine.models.linear import Linear, filled
 from degarble_engine.models.norm import rms_norm
@@ -49,7 +49,9 @@ class LatentAttention:
         self._w_uv = w_uv.transpose(1, 2).contiguous()  # [heads, rank, value]
         self._output = store.linear([f"{name}.o_proj"], [(hidden, heads * self._value)], bias=bias)
         self._turn = turn_interleaved if getattr(config, "rope_interleave", True) else turn_halves
-        self._scale = softmax_scale(config, self._nope + self._rope)
+        scale = softmax_scale(config, self._nope + self._rope)
+        self._absorbed = AttentionForm(scale=scale, value_lanes=rank)
+        self._expanded = AttentionForm(scale=scale, expand=self._keys_and_values)
 
     def __call__(self, hidden: Tensor, rotation: Rotation, attend: Attend) -> Tensor:
         """[n, hidden] -> [n, hidden]"""
@@ -61,12 +63,10 @@ class LatentAttention:
         rows = {"latent": torch.cat([compressed, self._turn(shared[:, None], *rotation)[:, 0]], dim=-1)}
         if self.is_absorbed:
             absorbed = self._by_head(plain, self._w_uk)
-            mixed = attend(
-                self._layer, torch.cat([absorbed, turned], -1), rows, scale=self._scale, value_lanes=self._rank
-            )
+            mixed = attend(self._layer, torch.cat([absorbed, turned], -1), rows, self._absorbed)
             found = self._by_head(mixed, self._w_uv)
         else:
-            found = attend(self._layer, torch.cat([plain, turned], -1), rows, scale=self._scale, expand=self._expanded)
+            found = attend(self._layer, torch.cat([plain, turned], -1), rows, self._expanded)
         return self._output(found.flatten(1))
 
     def _by_head(self, rows: Tensor, matrices: Tensor) -> Tensor:
@@ -74,7 +74,7 @@ class LatentAttention:
         wide = filled(rows, self._output.row_multiple).transpose(0, 1).contiguous()
         return torch.bmm(wide, matrices).transpose(0, 1)[: rows.shape[0]]
 
-    def _expanded(self, latent: Tensor) -> tuple[Tensor, Tensor]:
+    def _keys_and_values(self, latent: Tensor) -> tuple[Tensor, Tensor]:
         compressed, turned = latent.split([self._rank, self._rope], dim=-1)
         key = torch.einsum("mr,hdr->mhd", compressed, self._w_uk)
         shared = turned[:, None].expand(-1, key.shape[1], -1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from functools import cache
 
 import torch
@@ -11,6 +9,7 @@ import torch
 from degarble.errors import EvidenceMissing, TargetError
 from degarble.evidence import Evidence, Settings
 from degarble.evidence.model import ModelConfig
+from degarble.registry import walk
 from degarble.target import open_target
 from degarble_engine import models
 from degarble_engine.models.causal_lm import CausalLM
@@ -23,8 +22,7 @@ from degarble_engine.numerics.streamed_weights import StreamedWeights
 def families() -> dict[str, type[CausalLM]]:
     """`model_type` -> the definition that is for it, found by walking the package."""
     found: dict[str, type[CausalLM]] = {}
-    for entry in pkgutil.iter_modules(models.__path__, models.__name__ + "."):
-        module = importlib.import_module(entry.name)
+    for module in walk(models):
         for member in vars(module).values():
             if isinstance(member, type) and issubclass(member, CausalLM) and member.__module__ == module.__name__:
                 found |= dict.fromkeys(member.model_types, member)

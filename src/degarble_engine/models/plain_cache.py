@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from degarble_engine.models.attend import Expand, Rows, attention
+from degarble_engine.models.attend import AttentionForm, Rows, attention
 
 
 class PlainCache:
@@ -22,23 +22,14 @@ class PlainCache:
         self._step = list(step)
         return self
 
-    def __call__(
-        self,
-        layer: int,
-        query: Tensor,
-        rows: Rows,
-        *,
-        scale: float,
-        window: int | None = None,
-        value_lanes: int | None = None,
-        expand: Expand | None = None,
-    ) -> Tensor:
+    def __call__(self, layer: int, query: Tensor, rows: Rows, form: AttentionForm) -> Tensor:
         """See Attend."""
         outputs, start = [], 0
         for request, count in self._step:
             kept = {name: self._grown(request, layer, name, new[start : start + count]) for name, new in rows.items()}
-            key, value = keys_and_values(kept, value_lanes, expand)
-            outputs.append(attention(query[start : start + count], key, value, scale=scale, window=window))
+            key, value = keys_and_values(kept, form)
+            own = query[start : start + count]
+            outputs.append(attention(own, key, value, scale=form.scale, window=form.window))
             start += count
         return torch.cat(outputs)
 
@@ -54,11 +45,11 @@ class PlainCache:
         return self._rows[key]
 
 
-def keys_and_values(rows: Rows, value_lanes: int | None, expand: Expand | None) -> tuple[Tensor, Tensor]:
+def keys_and_values(rows: Rows, form: AttentionForm) -> tuple[Tensor, Tensor]:
     """K [m, heads, dim] and V [m, heads, value dim] of one request's rows, latent or not."""
     latent = rows.get("latent")
     if latent is None:
         return rows["k"], rows["v"]
-    if expand is not None:
-        return expand(latent)
-    return latent[:, None], latent[:, None, :value_lanes]
+    if form.expand is not None:
+        return form.expand(latent)
+    return latent[:, None], latent[:, None, : form.value_lanes]

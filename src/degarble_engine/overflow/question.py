@@ -6,12 +6,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from degarble.api import stored_formats
-from degarble.diagnosis import diagnose
 from degarble.engines.arithmetic import engine_arithmetic
 from degarble.errors import EvidenceMissing, UsageError
-from degarble.registry import rules, rules_on
-from degarble.report.interface import Report, Target
+from degarble.registry import rules_on
+from degarble.report.interface import Report
 from degarble.runner import run
 from degarble_engine.numerics.tokens import TokenBatch, batch_of, built_in_texts, encode, random_batch, tokenizer_of
 from degarble_engine.numerics.walk import Watch
@@ -20,9 +18,9 @@ from degarble_engine.overflow.advice import advice
 from degarble_engine.overflow.range_walk import range_walk
 from degarble_engine.overflow.switches import NAMES, lanes_of
 from degarble_engine.overflow.verdict import evidence_of, table
+from degarble_engine.walked_report import read_raw, walked_report
 
 SHORT_TOKENS = 16
-DEFAULT_LENGTHS = "16..256"
 MAX_LENGTH = 1 << 17
 MAX_MASK_BYTES = 4 << 30
 """The family's own code makes a mask of [tokens, tokens] in fp32."""
@@ -79,27 +77,13 @@ def overflow_of(model: WalkedModel, question: OverflowQuestion) -> Report:
     """The same for an opened model."""
     lanes = lanes_of(question.dtypes, question.engines)
     walk = range_walk(model, _batches(model, question), lanes, question.progress)
-    source = model.evidence.get("source")
     model.evidence.supply("overflow_walk", evidence_of(walk, lanes))
-    results = run(model.evidence, list(rules_on("overflow_walk").values()))
-    diagnosis = diagnose(
-        [finding for result in results for finding in result.findings],
-        {rule.id: rule.symptom_of for rule in rules().values()},
+    return walked_report(
+        model,
+        run(model.evidence, list(rules_on("overflow_walk").values())),
+        {**walk.inputs.unjudged, **read_raw(model), **_length_dependent(model)},
+        table(walk, lanes, question.lengths) | {"advice": advice(walk, lanes, model.evidence.get("source"))},
     )
-    return Report(
-        target=Target(path=source.path, kind=source.kind, formats=stored_formats(model.evidence)),
-        findings=diagnosis.findings,
-        causes=diagnosis.causes,
-        results=tuple(results),
-        unjudged={**walk.inputs.unjudged, **_unread(model), **_length_dependent(model)},
-        comparison=table(walk, lanes, question.lengths) | {"advice": advice(walk, lanes, source)},
-    )
-
-
-def _unread(model: WalkedModel) -> dict[str, str]:
-    return {
-        name: f"stored without its {part}: read raw, as loaders do" for name, part in model.weights.raw_read.items()
-    }
 
 
 def _length_dependent(model: WalkedModel) -> dict[str, str]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from degarble.evidence.half_precision import LARGEST_HALF
 from degarble.evidence.overflow_walk import BlockSum, ClippedInput, OverflowWalk, RangeLeft
 from degarble.finding import Location
 from degarble_engine.overflow.ledger import Event, Ledger
@@ -154,7 +155,7 @@ def peaks(walk: RangeWalk) -> list[dict[str, Any]]:
             known = best.get((name, place))
             if place != "sum of squares" and (known is None or known["value"] < peak.value):
                 best[name, place] = {"module": name, "place": place, "value": peak.value, "token": peak.token,
-                                     "margin": 65504.0 / max(peak.value, 1e-30)}  # fmt: skip
+                                     "margin": LARGEST_HALF / max(peak.value, 1e-30)}  # fmt: skip
     return sorted(best.values(), key=lambda row: -float(row["value"]))
 
 

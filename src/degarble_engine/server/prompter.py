@@ -56,11 +56,6 @@ class Prompter:
         adder = next(adders(tokenizer, tokenizer_config or {}, bos), None)
         self._leading = [bos_id] * adder.count if adder is not None and bos_id is not None else []
 
-    @property
-    def has_template(self) -> bool:
-        """Whether conversations can be written."""
-        return bool(self._programs)
-
     def encode(self, text: str, *, adds_special: bool = True) -> list[int]:
         """A plain text, with BOS in front where the tokenizer writes one; texts of added tokens become these."""
         return [*(self._leading if adds_special else ()), *self._encoder.encode(text)]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from degarble.evidence.overflow_walk import LARGEST_HALF, OverflowWalk
+from degarble.evidence.half_precision import LARGEST_HALF
+from degarble.evidence.overflow_walk import OverflowWalk
 from degarble.finding import Confidence, Finding, Severity
 from degarble.registry import Level, check
 

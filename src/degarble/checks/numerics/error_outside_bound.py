@@ -9,7 +9,6 @@ from degarble.evidence.forward_pass import ForwardPass, Stray
 from degarble.finding import Confidence, Finding
 from degarble.registry import Level, check
 
-EXPECTED_COVERAGE = 0.954
 MIN_COVERAGE, MAX_Z, MAX_ROW_Z = 0.90, 1.3, 6.5
 ALONE_Z, CORROBORATED = 1.6, 1.05
 """Searched scales clip what the largest activations meet: below the first, z and coverage count only where the weights

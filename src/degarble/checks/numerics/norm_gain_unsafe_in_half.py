@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping
 
 from degarble.architectures.interface import Architecture
 from degarble.checks.weights.explained_by import DAMAGED_FILE
+from degarble.evidence.half_precision import LARGEST_HALF
 from degarble.evidence.modules import Modules
 from degarble.evidence.norm_gains import norm_gains
 from degarble.finding import Finding, Fix, Severity
 from degarble.profile.tensor_profile import TensorProfile
 from degarble.registry import Level, check
-
-LARGEST_HALF = 65504.0
 
 
 @check("NUM303", level=Level.CONTENT, severity=Severity.WARNING, symptom_of=("WGT203", "WGT217", *DAMAGED_FILE))

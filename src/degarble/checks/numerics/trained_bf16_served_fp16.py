@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from degarble.architectures.interface import Architecture
-from degarble.checks.numerics.norm_gain_unsafe_in_half import LARGEST_HALF
 from degarble.checks.weights.explained_by import DAMAGED_FILE
+from degarble.evidence.half_precision import HALF, LARGEST_HALF
 from degarble.evidence.half_reach import HalfReach
 from degarble.evidence.model import ModelConfig
 from degarble.evidence.modules import Modules
@@ -19,7 +19,6 @@ from degarble.formats.interface import StoredModule
 from degarble.profile.tensor_profile import TensorProfile
 from degarble.registry import Level, check
 
-HALF = frozenset({"float16", "half", "fp16", "f16"})
 BRAIN = frozenset({"bfloat16", "bf16"})
 REFUSED = frozenset({"gemma2", "gemma3", "gemma3_text", "glm4", "plamo2"})
 """Model types that vLLM does not serve in fp16 ("Numerical instability"); see numerics.md."""
