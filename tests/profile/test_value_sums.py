@@ -11,9 +11,18 @@ from hypothesis import strategies as st
 
 from degarble.checkpoint.tensor_data import Array
 from degarble.profile.code_stream import CodeStream, units_of_codes
-from degarble.profile.group_sums import group_sums
+from degarble.profile.code_sums import ends_of
+from degarble.profile.group_sums import group_sums, sums_of_codes
+from degarble.profile.kernels import Kernels, compiled
 from degarble.profile.scratch import Scratch
-from degarble.profile.value_sums import Place, ValueSums, stats_of_parts, sums_of_groups, sums_of_values
+from degarble.profile.value_sums import (
+    Place,
+    ValueSums,
+    moments_of,
+    stats_of_parts,
+    sums_of_groups,
+    sums_of_values,
+)
 from degarble.profile.values import value_stats
 
 SIZE = 32
@@ -41,7 +50,8 @@ def from_groups(codes: Array, scales: Array, zeros: Array, num_bits: int, place:
     stream = CodeStream(units_of_codes(codes.reshape(len(codes), -1), num_bits), num_bits, False)
     sums = group_sums(stream, Scratch().indices(stream), codes.shape[2], Scratch())
     assert sums is not None
-    return sums_of_groups(stream, sums, scales, zeros, place)
+    moments = moments_of(stream, sums, scales, zeros)
+    return None if moments is None else sums_of_groups(stream, moments, scales, zeros, codes.shape[2], place)
 
 
 def values_of(codes: Array, scales: Array, zeros: Array) -> Array:
@@ -67,6 +77,36 @@ def test_moments_of_groups_give_the_sums_of_values(seed: int, num_bits: int, zer
     np.testing.assert_allclose(found.totals, wide.sum(axis=1), rtol=1e-6, atol=1e-6 * np.abs(wide).sum(axis=1).max())
     assert found.top == float(np.abs(values).max())
     np.testing.assert_array_equal(found.some, sums_of_values(values, place).some)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 9999),
+    num_bits=st.integers(2, 8),
+    zero=st.sampled_from(["middle", "whole", "between", "far"]),
+    is_one=st.booleans(),
+    bad=st.sampled_from([None, None, None, 0.0, np.nan, np.inf, 3e38]),
+    ends=st.sampled_from(["all", "none", "one"]),
+)
+def test_one_loop_over_groups_gives_what_numpy_gives(
+    seed: int, num_bits: int, zero: str, is_one: bool, bad: float | None, ends: str
+) -> None:
+    """To the last bit, compiled or not, and None for the same values."""
+    codes, scales, zeros = group_values(seed, num_bits, zero=zero)
+    top = (1 << num_bits) - 1
+    codes = codes if ends == "all" else codes.clip(1, top - (ends == "none"))
+    if bad is not None:
+        scales[seed % len(scales), 1] = bad
+    around = zeros[:1, :1] if is_one else zeros
+    stream = CodeStream(units_of_codes(codes.reshape(len(codes), -1), num_bits), num_bits, False)
+    sums = sums_of_codes(codes, num_bits)
+    moments = moments_of(stream, sums, scales, around)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = [kernels.facts(stream, sums, scales, around) for kernels in (Kernels(), compiled()) if kernels]
+    assert all((one is None) == (moments is None) for one in found)
+    if moments is not None:
+        with np.printoptions(floatmode="unique", threshold=10**6):
+            assert all(repr(one) == repr((ends_of(sums), moments)) for one in found)
 
 
 def test_an_output_at_its_zero_point_is_all_zero() -> None:

@@ -19,7 +19,7 @@ from degarble.formats.packing import pack_words
 from degarble.formats.scheme import Scheme
 from degarble.formats.slicing import num_outputs, stack_outputs
 from degarble.profile import whole_module
-from degarble.profile.kernels import Kernels, compiled, count_spill, sum_bytes
+from degarble.profile.kernels import Kernels, compiled
 from degarble.profile.module_profile import ModuleProfile
 from degarble.profile.sample import Batch, is_readable
 from degarble.profile.scratch import Scratch
@@ -135,7 +135,7 @@ def test_packed_integers_of_every_layout(module: StoredModule) -> None:
 def test_kernels_change_nothing(module: StoredModule) -> None:
     """Compiled where numba is installed, else as plain Python."""
     results = []
-    for kernels in (None, compiled() or Kernels(sum_bytes, count_spill)):
+    for kernels in (None, compiled() or Kernels()):
         with pytest.MonkeyPatch.context() as patch, np.errstate(over="ignore"):
             patch.setattr(whole_module, "sampled_outputs", lambda module: ())
             patch.setattr(whole_module, "kernels_for", lambda num_values, chosen=kernels: chosen)

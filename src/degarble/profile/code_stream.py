@@ -41,6 +41,11 @@ class CodeStream(msgspec.Struct, frozen=True):
         """Bits that a code takes here."""
         return 4 if self.num_bits <= 4 else 8
 
+    @property
+    def last(self) -> int:
+        """The highest code."""
+        return (1 << self.num_bits) - 1
+
     def codes(self, units: Array) -> Array:
         """[..., units] uint16 -> [..., codes] uint8."""
         stored = np.ascontiguousarray(units).view(np.uint8)

@@ -15,6 +15,7 @@ from degarble.checkpoint.tensor_data import Array
 from degarble.formats.agreement import bits_of, shape_of
 from degarble.formats.interface import PAYLOAD, StoredModule
 from degarble.formats.packing import WORD_BITS
+from degarble.profile.code_groups import has_zeros
 from degarble.profile.codes import MIN_SPILL, lowest_end, rho_of, shift_facts
 from degarble.profile.group_sums import GroupSums
 from degarble.profile.module_profile import CodeStats
@@ -34,7 +35,7 @@ class CodeSums(msgspec.Struct, frozen=True):
     """Groups with the lowest or the highest code."""
     both: int
     reach_zero: int
-    without: tuple[int, int]
+    without: tuple[int, ...]
     """Groups without an extreme, where 0 alone is the lower end, and where 1 is as well."""
     halves_without: tuple[int, int] | None
     """The same of halves of groups, where groups have two."""
@@ -45,23 +46,47 @@ class CodeSums(msgspec.Struct, frozen=True):
     spill: Spill | None
 
 
-def code_sums(num_bits: int, groups: GroupSums, zeros: Array | None, spill: Spill | None, histogram: Array) -> CodeSums:
-    """Zero points [outputs, groups] float32."""
+class Ends(msgspec.Struct, frozen=True):
+    """How groups of some outputs reach the ends of the range."""
+
+    by_output: Array
+    """[2, outputs] int64 extremes, without and with code 1"""
+    reached: int
+    both: int
+    reach_zero: int
+    without: tuple[int, ...]
+    """As in CodeSums."""
+
+
+def ends_of(groups: GroupSums) -> Ends:
+    """Counts of groups."""
     at_zero, at_top = groups.zeros > 0, groups.tops > 0
     at_low = at_zero | (groups.ones > 0)
-    by_output = [one.sum(axis=1) for one in (groups.zeros, groups.ones, groups.tops)]
-    ends = by_output[0] + by_output[2]
+    zeros, ones, tops = (one.sum(axis=1) for one in (groups.zeros, groups.ones, groups.tops))
+    return Ends(
+        by_output=np.stack([zeros + tops, zeros + tops + ones]),
+        reached=int(np.count_nonzero(at_zero | at_top)),
+        both=int(np.count_nonzero(at_zero & at_top)),
+        reach_zero=int(np.count_nonzero(at_zero)),
+        without=tuple(int(np.count_nonzero(~(low | at_top))) for low in (at_zero, at_low)),
+    )
+
+
+def code_sums(
+    num_bits: int, groups: GroupSums, ends: Ends, zeros: Array | None, spill: Spill | None, histogram: Array
+) -> CodeSums:
+    """Zero points [outputs, groups] float32."""
     return CodeSums(
         num_bits=num_bits,
         size=groups.size,
         totals=groups.total.astype(np.uint32),
         zeros=zeros,
-        reached=int(np.count_nonzero(at_zero | at_top)),
-        both=int(np.count_nonzero(at_zero & at_top)),
-        reach_zero=int(np.count_nonzero(at_zero)),
-        without=tuple(int(np.count_nonzero(~(low | at_top))) for low in (at_zero, at_low)),  # type: ignore[arg-type]
+        reached=ends.reached,
+        both=ends.both,
+        reach_zero=ends.reach_zero,
+        without=ends.without,
         halves_without=groups.halves_without,
-        shares=np.stack([ends, ends + by_output[1]]) / (groups.size * groups.total.shape[1]),
+        shares=ends.by_output / (groups.size * groups.total.shape[1]),
         histogram=histogram,
         spill=spill,
     )
@@ -74,7 +99,11 @@ def stats_of_codes(parts: Sequence[CodeSums]) -> CodeStats:
     known = [part.zeros for part in parts if part.zeros is not None]
     zeros = np.concatenate(known)[None] if known else None
     histogram = np.sum([part.histogram for part in parts], axis=0)
-    facts = shift_facts((totals / np.float32(first.size))[None], zeros, np.float32(1 << (first.num_bits - 1)))
+    middle = np.float32(1 << (first.num_bits - 1))
+    medians = (
+        None if has_zeros(zeros) else _median_shift(totals, first.size, middle if zeros is None else zeros.flat[0])
+    )
+    facts = shift_facts((totals / np.float32(first.size))[None], zeros, middle, medians)
     rho, rho_half = _rhos(parts, 1 if zeros is None else lowest_end(zeros), totals.size, histogram)
     spill, num_spill = _spill_share([part.spill for part in parts])
     return CodeStats(
@@ -90,6 +119,19 @@ def stats_of_codes(parts: Sequence[CodeSums]) -> CodeStats:
         num_spill=num_spill,
         **{name: column[0] for name, column in facts.items()},  # type: ignore[arg-type]
     )
+
+
+def _median_shift(totals: Array, size: int, zero: np.float32) -> Array | None:
+    """[1] median of total / size - zero. It rises with the total, so that totals can be counted and need no sorting.
+
+    None where there would be more counts than totals.
+    """
+    if totals.max() > totals.size:
+        return None
+    up_to = np.bincount(totals.reshape(-1)).cumsum()
+    middle = np.searchsorted(up_to, [(totals.size - 1) // 2, totals.size // 2], side="right").astype(np.uint32)
+    low, high = middle / np.float32(size) - zero
+    return np.array([low if totals.size % 2 else (low + high) / 2])
 
 
 def _rhos(parts: Sequence[CodeSums], low: int, groups: int, histogram: Array) -> tuple[float | None, float | None]:

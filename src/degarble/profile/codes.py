@@ -63,13 +63,18 @@ def _histograms(codes: Array, levels: int) -> Array:
     return np.bincount(shifted.reshape(-1), minlength=levels * len(flat)).reshape(len(flat), levels)
 
 
-def shift_facts(means: Array, zeros: Array | None, middle: np.float32) -> dict[str, list[float | None]]:
-    """Mean codes and zero points [modules, outputs, groups] -> fields of CodeStats, one number a module."""
+def shift_facts(
+    means: Array, zeros: Array | None, middle: np.float32, medians: Array | None = None
+) -> dict[str, list[float | None]]:
+    """Mean codes and zero points [modules, outputs, groups] -> fields of CodeStats, one number a module.
+
+    `medians`: those of the shifts, where they are known.
+    """
     shifts = means - (middle if zeros is None else zeros)
     rows = shifts.mean(axis=2)
     correlations = list(map(correlation, means, zeros)) if has_zeros(zeros) else [None] * len(means)  # type: ignore[arg-type]
     return {
-        "shift": median(shifts.reshape(len(shifts), -1)).tolist(),
+        "shift": (median(shifts.reshape(len(shifts), -1)) if medians is None else medians).tolist(),
         "shift_up": (rows > 0.25).mean(axis=1).tolist(),
         "shift_down": (rows < -0.25).mean(axis=1).tolist(),
         "correlation": correlations,

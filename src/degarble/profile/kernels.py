@@ -1,11 +1,11 @@
 """The sums of `--exhaustive` as loops that numba compiles: the extra `fast`, never a need.
 
-    numpy     table of 65,536 entries, four codes a look-up; counts of units; folds     1.4 ns a code
-    numba     table of 256 entries, two codes a look-up, everything in one pass         0.55 ns a code
+    numpy     a table of 65,536 entries, four codes a look-up; counts of units; folds; a pass for every fact of groups
+    numba     one pass over codes (code_loops.py) and one over the sums of groups (group_loop.py)
 
-Both give the same integers (see group_sums.py for the table's fields); numpy's are the oracle of the tests, where the
-loops below run as plain Python too. Importing numba takes half a second and the first compilation, which numba keeps
-beside this file or in its own cache folder, several: `kernels_for` asks for them only where more is saved.
+Both give the same integers and floats; numpy's are the oracle of the tests, where the loops run as plain Python too.
+Importing numba takes half a second and the first compilation, which numba keeps beside those files or in its own cache
+folder, several: `kernels_for` asks for them only where more is saved.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ import msgspec
 import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
+from degarble.profile import code_loops, group_loop
 from degarble.profile.code_stream import CodeStream
+from degarble.profile.code_sums import Ends
 from degarble.profile.group_sums import FIELDS, LONGEST, GroupSums, entries_of, half_size, longest_run
 from degarble.profile.unit_counts import Spill
+from degarble.profile.value_sums import LARGEST, Moments
 
 log = logging.getLogger(__name__)
 
 WORTH_VALUES = 1 << 29
 """Fewer are summed by numpy before numba is imported."""
-FOLLOWED = 0x0111111101111111
-"""The lowest bit of every code that another one of its 32-bit word follows; two words."""
-EACH = 0x1111111111111111
-"""Multiplied by this, the top four bits hold the number of codes whose lowest bit is set, up to 15."""
 
 
 class Kernels(msgspec.Struct, frozen=True):
-    """`sum_bytes` and `count_spill`, compiled or not."""
+    """The loops of code_loops.py and group_loop.py, compiled or not."""
 
-    sum_bytes: Callable[..., None]
-    count_spill: Callable[[Array], Spill]
+    sum_bytes: Callable[..., None] = code_loops.sum_bytes
+    sum_planes: Callable[..., None] = code_loops.sum_planes
+    count_spill: Callable[[Array], Spill] = code_loops.count_spill
+    add_groups: Callable[..., Any] = group_loop.add_groups
 
     def sums(self, stream: CodeStream, size: int) -> tuple[GroupSums, Array] | None:
         """Sums over groups of `size` codes, and the histogram; None where `group_sums` gives none."""
@@ -46,69 +47,48 @@ class Kernels(msgspec.Struct, frozen=True):
         codes = stream.units.shape[1] * 16 // width
         if half * width % 16 or codes % size:
             return None
-        levels, per_byte = 1 << stream.num_bits, 8 // width
-        fields = np.zeros((5, outputs, codes // size), np.int64)
-        without, counts = np.zeros(2, np.int64), np.zeros((4, 256), np.int64)
-        runs = np.array([size // half, half // per_byte, longest_run(half, per_byte, LONGEST[width]) // per_byte])
-        table = _byte_entries(width, levels - 1)
-        self.sum_bytes(stream.units.view(np.uint8), runs, table, _shifts_and_masks(width), fields, without, counts)
+        fields, without = np.zeros((5, outputs, codes // size), np.int64), np.zeros(2, np.int64)
+        is_by_atoms = width == 4 and half % code_loops.ATOM == 0
+        counts = (self._by_atoms if is_by_atoms else self._by_bytes)(stream, size // half, half, fields, without)
         halves = (int(without[0]), int(without[1])) if half < size else None
-        return GroupSums(size, *fields, halves_without=halves), _levels(counts.sum(axis=0), width)[:levels]  # type: ignore[misc]
+        return GroupSums(size, *fields, halves_without=halves), counts[: 1 << stream.num_bits]  # type: ignore[misc]
+
+    def _by_atoms(self, stream: CodeStream, halves: int, half: int, fields: Array, without: Array) -> Array:
+        """Fills `fields` and `without`; the histogram."""
+        counts = np.zeros(code_loops.PLANES, np.int64)
+        words = _words(stream).reshape(len(stream.units), -1, 4)
+        self.sum_planes(words, np.array([halves, half // code_loops.ATOM, stream.last]), fields, without, counts)
+        return code_loops.levels_of_planes(counts, stream.units.size * 4)
+
+    def _by_bytes(self, stream: CodeStream, halves: int, half: int, fields: Array, without: Array) -> Array:
+        """The same for all other groups."""
+        width, per_byte, counts = stream.width, 8 // stream.width, np.zeros((4, 256), np.int64)
+        runs = np.array([halves, half // per_byte, longest_run(half, per_byte, LONGEST[width]) // per_byte])
+        table = _byte_entries(width, stream.last)
+        self.sum_bytes(stream.units.view(np.uint8), runs, table, _shifts_and_masks(width), fields, without, counts)
+        return _levels(counts.sum(axis=0), width)
+
+    def facts(self, stream: CodeStream, groups: GroupSums, scales: Array, around: Array) -> tuple[Ends, Moments] | None:
+        """`ends_of` and `moments_of` at once; None where a value may be no finite float32 number."""
+        fields = (groups.total, groups.squares, groups.zeros, groups.ones, groups.tops)
+        outputs = len(stream.units)
+        rows, ends, facts = np.zeros((2, outputs)), np.zeros((2, outputs), np.int64), np.zeros(5, np.int64)
+        layout = np.array([stream.width, stream.last, int(around.size > 1)])
+        flat = [np.ascontiguousarray(one).reshape(-1) for one in (scales, around)]
+        top = float(self.add_groups(stream.units.view(np.uint8), layout, fields, *flat, rows, ends, facts))
+        if not top <= LARGEST:
+            return None
+        reached, both, reach_zero, *without = facts.tolist()
+        return Ends(ends, reached, both, reach_zero, tuple(without)), Moments(rows[0], rows[1], top)
 
     def spill(self, stream: CodeStream) -> Spill:
         """Of 4-bit codes whose stream is the stored words themselves, and rows are whole pairs of words."""
-        return self.count_spill(stream.units.reshape(-1).view("<u8"))
+        return self.count_spill(_words(stream))
 
 
-def sum_bytes(
-    stored: Array, runs: Array, table: Array, layout: Array, fields: Array, without: Array, counts: Array
-) -> None:
-    """Bytes [outputs, bytes] -> fields [5, outputs, groups], half groups without extremes [2], counts [4, 256].
-
-    `runs`: halves of a group, bytes of a half, bytes whose entries may be added. Counts are kept in four tables, as one
-    byte's often waits for the byte before it.
-    """
-    first, second, third, fourth, low, middle, small = layout
-    halves, half, run = runs
-    for output in range(fields.shape[1]):
-        row, at = stored[output], 0
-        for group in range(fields.shape[2]):
-            for _ in range(halves):
-                total = squares = zeros = ones = tops = np.int64(0)
-                for _ in range(half // run):
-                    entry = np.uint64(0)
-                    for place in range(run):
-                        byte = row[at + place]
-                        entry += table[byte]
-                        counts[place & 3, byte] += 1
-                    at += run
-                    total += np.int64(entry & low)
-                    squares += np.int64(entry >> first & middle)
-                    zeros += np.int64(entry >> second & small)
-                    ones += np.int64(entry >> third & small)
-                    tops += np.int64(entry >> fourth)
-                if zeros + tops == 0:
-                    without[0] += 1
-                    if ones == 0:
-                        without[1] += 1
-                fields[0, output, group] += total
-                fields[1, output, group] += squares
-                fields[2, output, group] += zeros
-                fields[3, output, group] += ones
-                fields[4, output, group] += tops
-
-
-def count_spill(words: Array) -> Spill:
-    """Pairs of words, [n] uint64 -> codes 0 that another code of their word follows, and how often that one is odd."""
-    zeros = odd = np.int64(0)
-    for index in range(words.size):
-        word = words[index]
-        any_bit = word | word >> np.uint64(1) | word >> np.uint64(2) | word >> np.uint64(3)
-        is_zero = ~any_bit & np.uint64(FOLLOWED)
-        is_odd = word >> np.uint64(4) & is_zero
-        zeros += np.int64(is_zero * np.uint64(EACH) >> np.uint64(60))
-        odd += np.int64(is_odd * np.uint64(EACH) >> np.uint64(60))
-    return int(zeros), int(odd)
+def _words(stream: CodeStream) -> Array:
+    """[n] uint64; a copy only where a file holds them at an odd place: loops are compiled for aligned numbers."""
+    return np.require(stream.units.reshape(-1).view("<u8"), requirements="A")
 
 
 def kernels_for(num_values: int) -> Kernels | None:
@@ -125,15 +105,23 @@ def compiled() -> Kernels | None:
         log.debug("sums of codes by numpy: %s", error)
         return None
     log.debug("sums of codes by numba %s", numba.__version__)
-    bytes_, words, table = (numba.types.Array(kind, axes, "C", readonly=True) for kind, axes in _inputs(numba.types))
-    fields, matrix, line = (numba.types.Array(numba.int64, axes, "C") for axes in (3, 2, 1))
-    sums = numba.void(bytes_, line, table, table, fields, line, matrix)
-    spill = numba.types.UniTuple(numba.int64, 2)(words)
-    return Kernels(_compiled(numba, sums, sum_bytes), _compiled(numba, spill, count_spill))
-
-
-def _inputs(types: Any) -> tuple[tuple[Any, int], ...]:
-    return (types.uint8, 2), (types.uint64, 1), (types.uint64, 1)
+    types = numba.types
+    stored, lines, atoms, floats = (
+        types.Array(kind, axes, "C", readonly=True)
+        for kind, axes in ((types.uint8, 2), (types.uint64, 1), (types.uint64, 3), (types.float32, 1))
+    )
+    line, matrix, cube = (types.Array(types.int64, axes, "C") for axes in (1, 2, 3))
+    rows = types.Array(types.float64, 2, "C")
+    return Kernels(
+        sum_bytes=_compiled(numba, types.void(stored, line, lines, lines, cube, line, matrix), code_loops.sum_bytes),
+        sum_planes=_compiled(numba, types.void(atoms, line, cube, line, line), code_loops.sum_planes),
+        count_spill=_compiled(numba, types.UniTuple(types.int64, 2)(lines), code_loops.count_spill),
+        add_groups=_compiled(
+            numba,
+            types.float32(stored, line, types.UniTuple(matrix, 5), floats, floats, rows, matrix, line),
+            group_loop.add_groups,
+        ),
+    )
 
 
 def _compiled(numba: Any, signature: Any, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,10 +6,12 @@ import msgspec
 
 from degarble.checkpoint.tensor_data import Array
 from degarble.profile.code_stream import CodeStream
+from degarble.profile.code_sums import Ends, ends_of
 from degarble.profile.group_sums import GroupSums, group_sums
 from degarble.profile.kernels import Kernels
 from degarble.profile.scratch import Scratch
 from degarble.profile.unit_counts import Spill, histogram, spill_of_stream, unit_counts
+from degarble.profile.value_sums import Moments, moments_of
 
 
 class StreamSums(msgspec.Struct, frozen=True):
@@ -34,3 +36,13 @@ def stream_sums(stream: CodeStream, size: int, scratch: Scratch, kernels: Kernel
         return None
     counts = unit_counts(indices)
     return StreamSums(groups, histogram(counts, stream), spill_of_stream(counts, stream) if has_words else None)
+
+
+def group_facts(
+    stream: CodeStream, groups: GroupSums, scales: Array, around: Array, kernels: Kernels | None
+) -> tuple[Ends, Moments] | None:
+    """Scales [outputs, groups], zero points the same or [1, 1]; None where a value may be no finite float32 number."""
+    if kernels is not None:
+        return kernels.facts(stream, groups, scales, around)
+    moments = moments_of(stream, groups, scales, around)
+    return None if moments is None else (ends_of(groups), moments)

@@ -73,47 +73,70 @@ def sums_of_values(values: Array, place: Place) -> ValueSums:
     )
 
 
-def sums_of_groups(stream: CodeStream, sums: GroupSums, scales: Array, zeros: Array, place: Place) -> ValueSums | None:
-    """Scales and zero points [outputs, groups] float32. None where a value is no finite float32 number."""
+class Moments(msgspec.Struct, frozen=True):
+    """What groups of codes add up to as values."""
+
+    squares: Array
+    """[outputs] float64"""
+    totals: Array
+    """[outputs] float64"""
+    top: float
+    """Largest magnitude."""
+
+
+def moments_of(stream: CodeStream, sums: GroupSums, scales: Array, zeros: Array) -> Moments | None:
+    """Scales [outputs, groups], zero points the same or [1, 1]. None where a value may be no finite float32 number."""
     with np.errstate(over="ignore", invalid="ignore"):
         top = _largest(stream, sums, scales, zeros)
         if not top <= LARGEST:
             return None
         wide = scales.astype(np.float64)
         shifted, around = _about(sums, zeros.astype(np.float64))
-        totals = np.einsum("og,og->o", wide, shifted)
-        squares = np.einsum("og,og->o", wide * wide, around)
-    flat = place.sampled(len(scales), scales.shape[1] * sums.size)
-    some = stream.at(flat).astype(np.float32) - zeros.reshape(-1)[flat // sums.size]
-    some *= scales.reshape(-1)[flat // sums.size]
-    return ValueSums(squares, totals, top, 0, np.abs(some), scales.shape[1] * sums.size)
+        return Moments(_added(wide * wide * around), _added(wide * shifted), top)
+
+
+def _added(values: Array) -> Array:
+    """[outputs, groups] -> [outputs], one group after the other as a loop adds them, from 0 on: no sum is -0."""
+    return np.asarray(values.cumsum(axis=1)[:, -1] + 0.0)
+
+
+def sums_of_groups(
+    stream: CodeStream, moments: Moments, scales: Array, zeros: Array, size: int, place: Place
+) -> ValueSums:
+    """With a sample of values."""
+    flat = place.sampled(len(scales), scales.shape[1] * size)
+    at = np.divmod(flat // size, scales.shape[1])
+    some = stream.at(flat).astype(np.float32) - np.broadcast_to(zeros, scales.shape)[at]
+    some *= scales[at]
+    return ValueSums(moments.squares, moments.totals, moments.top, 0, np.abs(some), scales.shape[1] * size)
 
 
 def _about(sums: GroupSums, zeros: Array) -> tuple[Array, Array]:
     """Sums of q - z and of its square: first around the nearest whole number, which loses nothing, then around z."""
     whole = np.rint(zeros)
-    total = sums.total - sums.size * whole
-    squares = sums.squares - whole * (sums.total + total)
+    near = sums.total - sums.size * whole
+    squares = sums.squares - whole * (sums.total + near)
     rest = zeros - whole
-    shifted = total - sums.size * rest
-    return shifted, squares - rest * (total + shifted)
+    shifted = near - sums.size * rest
+    return shifted, squares - rest * (near + shifted)
 
 
 def _largest(stream: CodeStream, sums: GroupSums, scales: Array, zeros: Array) -> float:
     """Largest |(q - z) s| as float32 gives it. Groups that reach no end of the range are unpacked where they could matter."""
-    steps, last = np.abs(scales), np.float32((1 << stream.num_bits) - 1)
-    down, up = np.abs(zeros) * steps, np.abs(last - zeros) * steps
+    steps = np.abs(scales)
+    down, up = np.abs(zeros) * steps, np.abs(np.float32(stream.last) - zeros) * steps
     bounds = np.maximum(down, up)
     if not np.isfinite(bounds.max(initial=0)):
         return float("nan")
     down *= sums.zeros > 0
     up *= sums.tops > 0
     reached = max(float(down.max(initial=0)), float(up.max(initial=0)))
-    rows, groups = np.nonzero(bounds > reached)
-    if not rows.size:
+    at = np.nonzero(bounds > reached)
+    if not at[0].size:
         return reached
-    units = stream.units.reshape(*sums.total.shape, -1)[rows, groups]
-    values = (stream.codes(units).astype(np.float32) - zeros[rows, groups, None]) * scales[rows, groups, None]
+    units = stream.units.reshape(*sums.total.shape, -1)[at]
+    around = np.broadcast_to(zeros, scales.shape)[at]
+    values = (stream.codes(units).astype(np.float32) - around[:, None]) * scales[at][:, None]
     return max(reached, float(np.abs(values).max()))
 
 

@@ -20,7 +20,7 @@ from degarble.formats.interface import StoredModule
 from degarble.formats.slicing import group_size, num_outputs, quantum, stack_outputs
 from degarble.profile.code_groups import READ_BLOCKS, code_groups, scales_by_group, zeros_by_group
 from degarble.profile.code_stream import code_stream
-from degarble.profile.code_sums import CodeSums, code_sums, spill_of, stats_of_codes
+from degarble.profile.code_sums import CodeSums, code_sums, ends_of, spill_of, stats_of_codes
 from degarble.profile.dead_rows import dead_rows
 from degarble.profile.group_sums import sums_of_codes
 from degarble.profile.kernels import Kernels, kernels_for
@@ -35,12 +35,14 @@ from degarble.profile.sample import (
     sampled_outputs,
 )
 from degarble.profile.scratch import Scratch
-from degarble.profile.stream_sums import stream_sums
+from degarble.profile.stream_sums import group_facts, stream_sums
 from degarble.profile.tensor_profile import TensorProfile
 from degarble.profile.value_sums import Place, ValueSums, stats_of_parts, sums_of_groups, sums_of_values
 
 PART_VALUES = 1 << 21
 """Measured on packed 4-bit codes: half as many cost a tenth more in calls; memory is 30 MB a thread."""
+COMPILED_TIMES = 4
+"""Compiled loops need no room for what they add up; so much larger parts cost a quarter of the calls."""
 
 Sums = tuple[ValueSums, CodeSums | None]
 
@@ -94,7 +96,8 @@ def _units(
 ) -> Iterator[Unit[_Part]]:
     """Equal costs keep a module's parts together, so that few modules wait for their last part."""
     total, inputs, step = num_outputs(module), shape_of(module)[-1], quantum(module)
-    rows = max(1, PART_VALUES // inputs // step) * step
+    values = PART_VALUES * (COMPILED_TIMES if kernels is not None and has_codes(module) else 1)
+    rows = max(1, values // inputs // step) * step
     for start in range(0, total, rows):
         yield Unit(
             min(rows, total) * inputs, _Reader(module, start, min(start + rows, total), tensors, scratch, kernels)
@@ -190,12 +193,15 @@ def streamed_sums(stacked: StoredModule, place: Place, scratch: Scratch, kernels
     shape = (1, *groups.total.shape)
     zeros = zeros_by_group(stacked, shape, stream.num_bits if stream.is_signed else None)
     own = zeros[0] if zeros is not None else None
-    around = own if own is not None else np.full(shape[1:], 1 << (stream.num_bits - 1), np.float32)
-    values = sums_of_groups(stream, groups, scales_by_group(stacked, shape)[0], around, place)
-    if values is None:
+    around = own if own is not None else np.full((1, 1), 1 << (stream.num_bits - 1), np.float32)
+    scales = scales_by_group(stacked, shape)[0]
+    facts = group_facts(stream, groups, scales, around, kernels)
+    if facts is None:
         return None
+    ends, moments = facts
     spill = found.spill if found.spill is not None else spill_of(stacked)
-    return values, code_sums(stream.num_bits, groups, own, spill, found.histogram)
+    values = sums_of_groups(stream, moments, scales, around, size, place)
+    return values, code_sums(stream.num_bits, groups, ends, own, spill, found.histogram)
 
 
 def unpacked_sums(stacked: StoredModule, place: Place) -> Sums:
@@ -206,5 +212,6 @@ def unpacked_sums(stacked: StoredModule, place: Place) -> Sums:
     codes = groups.codes[0]  # [outputs, groups, size]
     zeros = groups.zeros[0] if groups.zeros is not None else None
     counts = np.bincount(codes.reshape(-1), minlength=1 << groups.num_bits)
-    found = code_sums(groups.num_bits, sums_of_codes(codes, groups.num_bits), zeros, spill_of(stacked), counts)
+    sums = sums_of_codes(codes, groups.num_bits)
+    found = code_sums(groups.num_bits, sums, ends_of(sums), zeros, spill_of(stacked), counts)
     return sums_of_values(groups.values()[0], place), found
