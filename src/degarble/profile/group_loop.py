@@ -12,24 +12,19 @@ import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
 
+Fields = tuple[Array, ...]
+"""Sums, squares, zeros, ones and tops of GroupSums, [outputs, groups] int64."""
+
 
 def add_groups(
-    stored: Array,
-    layout: Array,
-    fields: tuple[Array, ...],
-    scales: Array,
-    around: Array,
-    rows: Array,
-    ends: Array,
-    facts: Array,
+    stored: Array, layout: Array, fields: Fields, scales: Array, around: Array, rows: Array, ends: Array, facts: Array
 ) -> Any:
     """Returns the largest |(q - z) s|, NaN where a value may be no finite float32 number; the rest is unset then.
 
     `stored` [outputs, bytes]; `layout`: width of a code, highest code, 0 if all groups have the zero point `around[0]`,
-    else 1; `fields`: sums, squares, zeros, ones, tops of GroupSums; `scales` and `around` flat, float32. Fills `rows`
-    [2, outputs] with sums of squares and of values, `ends` [2, outputs] with counts of extremes, 1 not among them and
-    among them, and adds to `facts`: groups that reach an end, both, 0; groups without an extreme, 1 not among them and
-    among them.
+    else 1; `scales` and `around` flat, float32. Fills `rows` [2, outputs] with sums of squares and of values, `ends`
+    [2, outputs] with counts of extremes, 1 not among them and among them, and adds to `facts`: groups that reach an
+    end, both, 0; groups without an extreme, 1 not among them and among them.
     """
     width, last, step = layout
     all_totals, all_squares, all_zeros, all_ones, all_tops = fields
