@@ -15,6 +15,8 @@ from degarble.report.comparison import comparison_lines
 from degarble.report.interface import Report, Status
 from degarble.report.kv_precision import KIND as KV_PRECISION
 from degarble.report.kv_precision import kv_precision_lines
+from degarble.report.kv_request import KIND as KV_REQUEST
+from degarble.report.kv_request import kv_request_lines
 from degarble.report.overflow import KIND as OVERFLOW
 from degarble.report.overflow import overflow_lines
 from degarble.report.visible import visible_report
@@ -22,7 +24,7 @@ from degarble.report.words import accepted_note, headline, measured, plural, sev
 from degarble.runner import Outcome
 
 ENDINGS = (".txt",)
-TABLES = {OVERFLOW: overflow_lines, KV_PRECISION: kv_precision_lines}
+TABLES = {OVERFLOW: overflow_lines, KV_PRECISION: kv_precision_lines, KV_REQUEST: kv_request_lines}
 WIDTH = 100
 MAX_FULL = 100
 """Causes told in full; further ones get a line each."""

@@ -184,6 +184,11 @@ class WalkedModel:
         assert isinstance(output, Tensor)
         return output
 
+    def position_embeddings(self, index: int) -> tuple[Tensor, Tensor] | None:
+        """Cosines and sines [1, tokens, lanes] that a layer is given, after `start`; None where a family hands none over."""
+        given = self._keywords[index].get("position_embeddings")
+        return given if isinstance(given, tuple) and len(given) == 2 else None
+
     @property
     def embedding_name(self) -> str:
         """Parameter of the input embedding."""
