@@ -23,7 +23,7 @@ from degarble_engine.engine.sampling_params import SamplingParams
 from degarble_engine.models.causal_lm import CausalLM
 
 FILLS = {"NaN": math.nan, "1e4": 1e4}
-NUM_STEPS, MAX_TOKENS = 3, 96
+NUM_STEPS, MAX_TOKENS = 3, 44
 """Tokens decoded beside the poison; tokens of the prompt that are used."""
 
 
