@@ -14,6 +14,7 @@ from degarble.kvcache.block_manager import BlockManager
 from degarble.kvcache.block_state import Observer
 from degarble.kvcache.layout import find_layout
 from degarble.kvcache.namespace import PLAIN, Namespace
+from degarble_engine.engine.guide import Guide
 from degarble_engine.engine.model_runner import ModelRunner
 from degarble_engine.engine.pool import PagedKVCache
 from degarble_engine.engine.request import FinishReason, Request
@@ -94,6 +95,7 @@ class LLMEngine:
         *,
         request_id: str | None = None,
         namespace: Namespace = PLAIN,
+        guide: Guide | None = None,
     ) -> Request:
         """Queue a request. Raises UsageError for ids outside the vocabulary, or more tokens than can be held."""
         if not prompt_ids or not all(0 <= one < self.model.vocab_size for one in prompt_ids):
@@ -107,8 +109,9 @@ class LLMEngine:
         if name in self.requests:
             raise UsageError(f"request {name!r} is running already")
         request = Request(
-            name, prompt_ids, params, eos_ids=self.eos_ids, vocab_size=self.model.vocab_size, namespace=namespace
-        )
+            name, prompt_ids, params, eos_ids=self.eos_ids, vocab_size=self.model.vocab_size, namespace=namespace,
+            guide=guide,
+        )  # fmt: skip
         self.scheduler.add(request)
         self.requests[name] = request
         return request
@@ -159,7 +162,10 @@ class LLMEngine:
         drafts = sequence.token_ids[len(sequence.token_ids) - part.num_drafts :] if part.num_drafts else []
         new: list[Sampled] = []
         for place in range(len(drafts) + 1):
-            sampled = sample(logits[place], request.params, request.generator, request.counts, request.banned_ids)
+            allowed = request.guide.allowed() if request.guide is not None else None
+            sampled = sample(
+                logits[place], request.params, request.generator, request.counts, request.banned_ids, allowed
+            )
             new.append(sampled)
             request.append(sampled)
             if request.finish_reason is not None or place == len(drafts) or sampled.token_id != drafts[place]:

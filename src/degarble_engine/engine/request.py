@@ -8,6 +8,7 @@ from enum import StrEnum
 import torch
 
 from degarble.kvcache.namespace import PLAIN, Namespace
+from degarble_engine.engine.guide import Guide
 from degarble_engine.engine.sampler import Sampled, TokenCounts
 from degarble_engine.engine.sampling_params import SamplingParams
 
@@ -33,8 +34,9 @@ class Request:
         eos_ids: Sequence[int] = (),
         vocab_size: int,
         namespace: Namespace = PLAIN,
+        guide: Guide | None = None,
     ) -> None:
-        self.request_id, self.params, self.namespace = request_id, params, namespace
+        self.request_id, self.params, self.namespace, self.guide = request_id, params, namespace, guide
         self.prompt_ids = tuple(prompt_ids)
         self.end_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else frozenset(eos_ids))
         self.outputs: list[Sampled] = []
@@ -48,6 +50,8 @@ class Request:
         self.finish_reason: FinishReason | None = None
         self.stop_reason: int | str | None = None
         """The token or string that ended it."""
+        self.error: str | None = None
+        """Why it ended with FinishReason.ERROR, where that is its own affair."""
         self.generator = torch.Generator()
         self.generator.manual_seed(params.seed if params.seed is not None else torch.seed() & 0x7FFFFFFFFFFFFFFF)
         self._vocab_size = vocab_size
@@ -80,6 +84,13 @@ class Request:
             self.finish(FinishReason.STOP, sampled.token_id)
         elif self.num_outputs >= self.params.max_tokens:
             self.finish(FinishReason.LENGTH)
+        elif self.guide is not None:
+            self._guided(self.guide, sampled.token_id)
+
+    def _guided(self, guide: Guide, token_id: int) -> None:
+        self.error = guide.take(token_id)
+        if self.error is not None:
+            self.finish(FinishReason.ERROR)
 
     def finish(self, reason: FinishReason, cause: int | str | None = None) -> None:
         """The first reason stays."""

@@ -52,9 +52,12 @@ def sample(
     generator: torch.Generator,
     counts: TokenCounts | None = None,
     banned_ids: Sequence[int] = (),
+    allowed: Tensor | None = None,
 ) -> Sampled:
-    """One token from logits [vocab] in fp32. `banned_ids`: ends that may not come yet."""
+    """One token from logits [vocab] in fp32. `banned_ids`: ends that may not come yet; `allowed`: see guide.py."""
     changed = adjusted(logits, params, counts, banned_ids)
+    if allowed is not None:
+        changed = changed.masked_fill(~allowed, float("-inf"))
     token_id = int(changed.argmax()) if params.is_greedy else _drawn(changed / params.temperature, params, generator)
     if params.logprobs is None:
         return Sampled(token_id)

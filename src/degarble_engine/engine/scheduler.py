@@ -140,7 +140,8 @@ class Scheduler:
                 return Scheduled(request, work, len(drafts))
 
     def _drafts(self, request: Request, room: int) -> list[int]:
-        if self._drafter is None or room < 1 or not request.params.is_greedy or request.params.changes_logits:
+        is_plain = request.params.is_greedy and not request.params.changes_logits and request.guide is None
+        if self._drafter is None or room < 1 or not is_plain:
             return []
         left = request.params.max_tokens - request.num_outputs - 1
         return self._drafter.propose(request.token_ids)[: max(0, min(room, left))]

@@ -32,7 +32,6 @@ class ChatFields(GenerationFields, kw_only=True, forbid_unknown_fields=True):
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
-    response_format: dict[str, Any] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     reasoning_effort: str | None = None
     """Given to the template, which may know it."""
@@ -40,9 +39,6 @@ class ChatFields(GenerationFields, kw_only=True, forbid_unknown_fields=True):
 
     def require_supported(self) -> None:
         """Raise ApiError for what would otherwise be ignored in silence."""
-        form = self.response_format
-        if form is not None and form.get("type") != "text":
-            raise invalid(f"response_format {form.get('type')!r} is not supported", "response_format", "unsupported")
         if self.tool_choice not in (None, "auto", "none"):
             raise invalid("tool_choice can be auto or none here: no call can be forced", "tool_choice", "unsupported")
         if self.top_logprobs is not None and not self.logprobs:

@@ -24,6 +24,7 @@ import msgspec
 
 from degarble.errors import DegarbleError
 from degarble.kvcache.namespace import PLAIN, Namespace
+from degarble_engine.engine.guide import Guide
 from degarble_engine.engine.llm_engine import LLMEngine
 from degarble_engine.engine.request import FinishReason, Request
 from degarble_engine.engine.sampler import Sampled
@@ -46,6 +47,7 @@ class Job(msgspec.Struct, frozen=True):
     prompt_ids: Sequence[int]
     params: SamplingParams
     namespace: Namespace = PLAIN
+    guide: Guide | None = None
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,7 +173,9 @@ class EngineLoop:
 
     def _add(self, request_id: str, job: Job) -> None:
         try:
-            request = self.engine.add(job.prompt_ids, job.params, request_id=request_id, namespace=job.namespace)
+            request = self.engine.add(
+                job.prompt_ids, job.params, request_id=request_id, namespace=job.namespace, guide=job.guide
+            )
         except DegarbleError as error:
             self._send([(request_id, Update(index=0, finish_reason=FinishReason.ERROR, error=str(error)))])
         else:
@@ -247,5 +251,5 @@ def _update(request: Request, new: tuple[Sampled, ...], error: str | None) -> Up
         num_cached=request.num_cached,
         finish_reason=request.finish_reason,
         stop_reason=request.stop_reason,
-        error=error if is_error else None,
+        error=(request.error or error) if is_error else None,
     )

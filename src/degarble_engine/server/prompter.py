@@ -9,7 +9,7 @@ two halves are encoded apart; where an encoder writes a space in front of every 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from degarble.errors import EvidenceMissing
@@ -60,6 +60,10 @@ class Prompter:
         """A plain text, with BOS in front where the tokenizer writes one; texts of added tokens become these."""
         return [*(self._leading if adds_special else ()), *self._encoder.encode(text)]
 
+    def encode_plain(self, text: str) -> list[int]:
+        """A text in which the text of a control token is text."""
+        return [one for part in self._cut(text) if part for one in self._encoder.encode(part)]
+
     def encode_chat(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None, variables: Mapping[str, Any]
     ) -> list[int]:
@@ -101,12 +105,15 @@ class Prompter:
         content = message.get("content")
         if message["role"] not in FOREIGN_ROLES or not isinstance(content, str):
             return message
-        parts: list[str] = []
+        return {**message, "content": mark.join(self._cut(content))}
+
+    def _cut(self, text: str) -> Iterator[str]:
+        """Parts that no added token's text is in, each but the last ending inside one."""
         done = 0
-        while (found := self._specials.find(content, done)) >= 0:
-            parts += [content[done : found + 1], mark]
+        while (found := self._specials.find(text, done)) >= 0:
+            yield text[done : found + 1]
             done = found + 1
-        return {**message, "content": "".join([*parts, content[done:]])}
+        yield text[done:]
 
 
 def _encoder_of(tokenizer: Tokenizer) -> tuple[Encoder | BpeEncoder, str]:

@@ -14,6 +14,7 @@ from degarble.errors import UsageError
 from degarble.kvcache.namespace import PLAIN, Namespace
 from degarble_engine.engine.sampling_params import MAX_LOGPROBS, SamplingParams
 from degarble_engine.server.api_error import invalid
+from degarble_engine.server.structured import StructuredFields
 
 PASSED = ("temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
 """Fields that the engine takes as they are; the model's generation_config.json may give defaults."""
@@ -30,7 +31,7 @@ class StreamOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Taken and not obeyed: usage comes once, at the end."""
 
 
-class GenerationFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class GenerationFields(StructuredFields, kw_only=True, forbid_unknown_fields=True):
     """Fields of both endpoints. None: not given, or null."""
 
     model: str | None = None
@@ -92,6 +93,9 @@ class GenerationFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
                     f"token ids are from 0 to {vocab_size - 1} and biases from -100 to 100, found {token_id}: {bias}",
                     "logit_bias",
                 )
+        if self.form is not None and (self.ignore_eos or self.min_tokens):
+            name = "ignore_eos" if self.ignore_eos else "min_tokens"
+            raise invalid(f"{self.form.param} and {name} exclude each other: a form says where it ends", name)
         for token_id in self.stop_token_ids or ():
             if not 0 <= token_id < vocab_size:
                 raise invalid(f"token ids are from 0 to {vocab_size - 1}, found {token_id}", "stop_token_ids")

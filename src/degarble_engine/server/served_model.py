@@ -19,6 +19,7 @@ from degarble.tokenizer.special_tokens import KEEP
 from degarble_engine.engine.llm_engine import EngineOptions, LLMEngine
 from degarble_engine.engine.ngram import NgramDrafter
 from degarble_engine.models.load import load_model
+from degarble_engine.server.grammar import Grammars
 from degarble_engine.server.prompter import Prompter
 from degarble_engine.server.request_fields import PASSED
 
@@ -48,6 +49,11 @@ class ServedModel:
     def showing(self) -> Detokenizer:
         """With them."""
         return Detokenizer(self.tokenizer, special=KEEP)
+
+    @cached_property
+    def grammars(self) -> Grammars:
+        """For answers that must have a form."""
+        return Grammars(self.tokenizer, self.prompter.encode_plain, self.engine.model.vocab_size, self.engine.eos_ids)
 
 
 def open_served(

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -93,8 +94,17 @@ class Service:
             found += [Job(prompt_ids, seeded(params, number), fields.namespace) for number in range(answers)]
         return found
 
+    async def _guided(self, fields: GenerationFields, jobs: Sequence[Job]) -> Sequence[Job]:
+        """Each with a guide of its own, where the answers must have a form. Raises ApiError."""
+        form = fields.form
+        if form is None:
+            return jobs
+        guide = await self.in_background(partial(self.model.grammars.guide, form))
+        return [msgspec.structs.replace(job, guide=guide.copy()) for job in jobs]
+
     async def answer(self, request: Request, fields: GenerationFields, jobs: Sequence[Job], answer: Answer) -> Response:
         """Generate and send, in one piece or in many."""
+        jobs = await self._guided(fields, jobs)
         detokenizer = self.model.hiding if fields.skip_special_tokens else self.model.showing
         generation = Generation(
             self.loop, jobs, detokenizer, self.metrics,

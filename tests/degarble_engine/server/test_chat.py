@@ -76,7 +76,7 @@ def test_content_in_parts_and_arguments_in_json() -> None:
 @pytest.mark.parametrize(
     ("change", "param"),
     [
-        ({"response_format": {"type": "json_schema"}}, "response_format"),
+        ({"response_format": {"type": "structural_tag"}}, "response_format"),
         ({"tools": [{"type": "function"}]}, "tools"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"top_logprobs": 2}, "top_logprobs"),
