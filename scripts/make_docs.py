@@ -62,6 +62,14 @@ def engine_arithmetic() -> dict[Path, str]:
     return {DOCS / "engine-arithmetic.md": notice + page()}
 
 
+def metrics() -> dict[Path, str]:
+    """What `/metrics` of `degarble serve` shows."""
+    from degarble_engine.telemetry.metric_table import page
+
+    notice = NOTICE.replace("the check's docstring", "src/degarble_engine/telemetry/metric_table.py")
+    return {DOCS / "metrics.md": notice + page()}
+
+
 def command_help() -> dict[Path, str]:
     """`--help` of every command, as a terminal without colour shows it."""
     environment = os.environ | {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb", "_TYPER_FORCE_DISABLE_TERMINAL": "1"}
@@ -77,7 +85,7 @@ def command_help() -> dict[Path, str]:
 
 def main() -> int:
     """Write, or compare."""
-    wanted = rule_pages() | repair_pages() | kv_kinds() | engine_arithmetic() | command_help()
+    wanted = rule_pages() | repair_pages() | kv_kinds() | engine_arithmetic() | metrics() | command_help()
     if "--check" not in sys.argv:
         for path, text in wanted.items():
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -102,5 +102,6 @@ EXTRAS = {
     "accelerate": "engine",
     "starlette": "serve",
     "uvicorn": "serve",
+    "opentelemetry": "otel",
 }
 """Package -> the extra that brings it."""

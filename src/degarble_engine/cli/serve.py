@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from typing import Annotated
 
 import typer
@@ -13,6 +12,7 @@ from degarble.errors import UsageError
 from degarble_engine.cli.library_log import only_errors
 
 KEY_VARIABLE = "DEGARBLE_API_KEY"
+log = logging.getLogger("degarble.server")
 
 
 def register(app: typer.Typer) -> None:
@@ -43,6 +43,10 @@ def serve(
     max_body_bytes: Annotated[int, typer.Option(help="Longest request.", min=1024)] = 2 << 20,
     request_timeout: Annotated[float, typer.Option(help="Seconds until an answer is ended.", min=0.1)] = 600.0,
     drain_timeout: Annotated[int, typer.Option(help="Seconds that SIGTERM leaves to running answers.", min=0)] = 30,
+    log_format: Annotated[str, typer.Option(help="text, or json: an object a line, requests among them.")] = "text",
+    otlp_endpoint: Annotated[
+        str | None, typer.Option(help="Send spans and metrics there by OTLP over HTTP; needs the extra `otel`.")
+    ] = None,
     threads: Annotated[int | None, typer.Option(help="Of torch; default: its own choice.", min=1)] = None,
     level: Annotated[str, typer.Option(help="How much is checked before: content or header.")] = "content",
     allow_broken: Annotated[bool, typer.Option("--allow-broken", help="Serve what the check calls broken.")] = False,
@@ -61,6 +65,7 @@ def serve(
         from degarble_engine.server.prompter import GUESS
         from degarble_engine.server.served_model import DTYPES, open_served
         from degarble_engine.server.service import Service
+        from degarble_engine.telemetry.outlets import open_collector, set_up_log
     except ModuleNotFoundError as error:
         raise MissingExtra(error) from None
     from degarble.api import settings_from
@@ -70,12 +75,12 @@ def serve(
     if dtype not in ("auto", *DTYPES):
         raise UsageError(f"--dtype {dtype!r}: auto, {', '.join(DTYPES)}")
     keys = _keys(api_key)
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="degarble: %(message)s")
+    sinks = set_up_log(log_format)
     only_errors()
     if threads is not None:
         torch.set_num_threads(threads)
     evidence = Evidence(open_target(target), settings_from(level, None, None, None, None, None))
-    admit(evidence, _say, allow_broken=allow_broken)
+    admit(evidence, log.warning, allow_broken=allow_broken)
     options = EngineOptions(
         block_size=block_size,
         num_gpu_blocks=num_blocks,
@@ -87,10 +92,14 @@ def serve(
     )
     model = open_served(evidence, name or _name_of(target), dtype=dtype, options=options, num_drafts=ngram_drafts)
     kept = ", ".join(f"{kind} {size >> 20} MiB" for kind, size in model.num_bytes.items())
-    _say(f"{model.name}: weights {kept}; at most {model.engine.max_model_len} tokens a request")
+    log.warning(f"{model.name}: weights {kept}; at most {model.engine.max_model_len} tokens a request")
     if model.prompter.method == GUESS:
-        _say("warning: prompts are encoded by longest match: they spell the text, with other tokens than in training")
-    service = Service(model, Limits(body_bytes=max_body_bytes, request_seconds=request_timeout, queued=max_queued))
+        log.warning(
+            "warning: prompts are encoded by longest match: they spell the text, with other tokens than in training"
+        )
+    collectors, close_collectors = open_collector(otlp_endpoint, model.name)
+    limits = Limits(body_bytes=max_body_bytes, request_seconds=request_timeout, queued=max_queued)
+    service = Service(model, limits, [*sinks, *collectors])
     process.run(
         process.server(
             application(service, keys),
@@ -101,6 +110,7 @@ def serve(
             drain_seconds=drain_timeout,
         )
     )
+    close_collectors()
     return int(service.loop.failure is not None)
 
 
@@ -116,8 +126,3 @@ def _keys(given: list[str] | None) -> list[str]:
 def _name_of(target: str) -> str:
     """The last part of a path; a repository's full name."""
     return target.removeprefix("hf:") if target.startswith("hf:") else os.path.basename(os.path.normpath(target))
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"degarble: {text}\n")
-    sys.stderr.flush()

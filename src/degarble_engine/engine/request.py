@@ -45,6 +45,8 @@ class Request:
         self.num_cached = 0
         """Tokens that the prefix cache had."""
         self.num_preemptions = 0
+        self.started_at: float | None = None
+        """When it first had a place in the batch, by perf_counter."""
         self.is_open = False
         """Whether the block manager knows it."""
         self.finish_reason: FinishReason | None = None

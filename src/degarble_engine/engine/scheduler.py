@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from time import perf_counter
 from typing import Protocol
 
 import msgspec
@@ -119,6 +120,8 @@ class Scheduler:
         else:
             request.num_cached = self.manager.open(request.request_id, request.token_ids, request.namespace)
             request.is_open = True
+        if request.started_at is None:
+            request.started_at = perf_counter()
         return True
 
     def _missing(self, request: Request) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, ClassVar
@@ -18,12 +17,14 @@ class Answer(ABC):
     """One answer with an id of its own."""
 
     prefix: ClassVar[str]
+    operation: ClassVar[str]
+    """OpenTelemetry's word for it."""
     object: ClassVar[str]
     chunk_object: ClassVar[str]
 
-    def __init__(self, service: Service, fields: GenerationFields) -> None:
+    def __init__(self, service: Service, fields: GenerationFields, request_id: str) -> None:
         self.service, self.fields = service, fields
-        self.id = f"{self.prefix}-{uuid.uuid4().hex}"
+        self.id = f"{self.prefix}-{request_id}"
 
     def opening(self, index: int, prompt_ids: Sequence[int]) -> dict[str, Any] | None:
         """A choice before its first token, if there is anything to say."""

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+CLIENT_CLOSED = 499
+"""nginx's status for a client that is gone; nobody sees it but a log."""
+GONE = "client_gone"
 MAX_MESSAGE = 500
 """Characters; what a client sent may be quoted in it."""
 
@@ -26,6 +29,11 @@ class ApiError(Exception):
         super().__init__(message)
         self.status, self.message, self.param, self.code = status, message, param, code
         self.headers = dict(headers or {})
+
+    @property
+    def kind(self) -> str:
+        """One word for metrics and logs."""
+        return self.code or str(self.status)
 
     @property
     def body(self) -> dict[str, Any]:

@@ -16,15 +16,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from degarble_engine.server import status_routes, token_routes
-from degarble_engine.server.api_error import ApiError, ClientGone
+from degarble_engine.server.api_error import CLIENT_CLOSED, GONE, ApiError, ClientGone
 from degarble_engine.server.chat import chat
 from degarble_engine.server.completions import complete
-from degarble_engine.server.service import Service
+from degarble_engine.server.event_stream import EventStream
+from degarble_engine.server.service import REQUEST_ID, Service
+from degarble_engine.telemetry.account import Account
+from degarble_engine.telemetry.json_log import FIELDS
 
 log = logging.getLogger("degarble.server")
 Endpoint = Callable[[Service, Request], Awaitable[Response]]
-CLIENT_CLOSED = 499
-"""nginx's status for a client that is gone; nobody sees it but a log."""
 ROUTES: Sequence[tuple[str, str, Endpoint, bool]] = (
     ("POST", "/v1/chat/completions", chat, True),
     ("POST", "/v1/completions", complete, True),
@@ -60,19 +61,31 @@ def application(service: Service, api_keys: Sequence[str] = ()) -> Starlette:
 
 
 async def _guarded(service: Service, keys: Sequence[bytes], endpoint: Endpoint, request: Request) -> Response:
-    """Every request passes here, and every error leaves in one form."""
+    """Every request passes here, has an account, and every error leaves in one form."""
+    account = Account(request.method, request.url.path, request.headers, service.sinks)
+    request.state.account = account
+    code: str | None = None
     try:
         _require_key(request, keys)
-        return await endpoint(service, request)
+        response = await endpoint(service, request)
     except ApiError as error:
-        service.metrics.rejected.add(value=error.code or str(error.status))
-        return _told(error)
+        response, code = _told(error), error.kind
     except ClientGone:
-        return Response(status_code=CLIENT_CLOSED)
+        response, code = Response(status_code=CLIENT_CLOSED), GONE
     except Exception:
-        log.exception("%s %s failed", request.method, request.url.path)
-        service.metrics.rejected.add(value="internal_error")
-        return _told(ApiError(500, "the server failed, which is a bug of ours", code="internal_error"))
+        fields = {"request_id": account.request_id}
+        log.exception("%s %s failed", request.method, request.url.path, extra={FIELDS: fields})
+        response, code = _told(_bug()), "internal_error"
+    if code is not None and code != GONE:
+        service.metrics.count("rejected", value=code)
+    response.headers[REQUEST_ID] = account.request_id
+    if not isinstance(response, EventStream):  # a stream closes its account at its own end
+        account.close(response.status_code, code)
+    return response
+
+
+def _bug() -> ApiError:
+    return ApiError(500, "the server failed, which is a bug of ours", code="internal_error")
 
 
 def _require_key(request: Request, keys: Sequence[bytes]) -> None:

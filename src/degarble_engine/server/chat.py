@@ -68,12 +68,13 @@ async def chat(service: Service, request: Request) -> Response:
     wanted = fields.max_completion_tokens if fields.max_tokens is None else fields.max_tokens
     logprobs = (fields.top_logprobs or 0) if fields.logprobs else None
     jobs = service.jobs(fields, [prompt_ids], max_tokens=wanted, logprobs=logprobs, param="messages")
-    return await service.answer(request, fields, jobs, ChatAnswer(service, fields))
+    return await service.answer(request, fields, jobs, ChatAnswer(service, fields, request.state.account.request_id))
 
 
 class ChatAnswer(Answer):
     """`chat.completion` objects and chunks."""
 
+    operation = "chat"
     prefix, object, chunk_object = "chatcmpl", "chat.completion", "chat.completion.chunk"
 
     def opening(self, index: int, prompt_ids: Sequence[int]) -> dict[str, Any]:

@@ -48,7 +48,9 @@ async def complete(service: Service, request: Request) -> Response:
     encoded = [await service.in_background(partial(encode, one)) if isinstance(one, str) else one for one in prompts]
     wanted = DEFAULT_TOKENS if fields.max_tokens is None else fields.max_tokens
     jobs = service.jobs(fields, encoded, max_tokens=wanted, logprobs=fields.logprobs, param="prompt")
-    return await service.answer(request, fields, jobs, CompletionAnswer(service, fields))
+    return await service.answer(
+        request, fields, jobs, CompletionAnswer(service, fields, request.state.account.request_id)
+    )
 
 
 def prompts_of(prompt: str | list[Any], most: int) -> list[str | list[int]]:
@@ -70,6 +72,7 @@ def _are_ids(value: list[Any]) -> bool:
 class CompletionAnswer(Answer):
     """`text_completion` objects, whole and in chunks alike."""
 
+    operation = "text_completion"
     prefix, object, chunk_object = "cmpl", "text_completion", "text_completion"
 
     def piece(self, index: int, delta: Delta) -> dict[str, Any]:

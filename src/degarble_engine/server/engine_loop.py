@@ -57,6 +57,8 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     new: tuple[Sampled, ...] = ()
     num_cached: int = 0
     """Prompt tokens that the prefix cache had."""
+    started_at: float | None = None
+    """When it got a place in the batch, by perf_counter."""
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
     error: str | None = None
@@ -249,6 +251,7 @@ def _update(request: Request, new: tuple[Sampled, ...], error: str | None) -> Up
         index=0,
         new=new,
         num_cached=request.num_cached,
+        started_at=request.started_at,
         finish_reason=request.finish_reason,
         stop_reason=request.stop_reason,
         error=(request.error or error) if is_error else None,

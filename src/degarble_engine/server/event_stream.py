@@ -41,11 +41,17 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, Result]) -> Re
 class EventStream(Response):
     """One event a chunk, then [DONE]. An ApiError on the way becomes an event, as OpenAI's client understands it."""
 
-    def __init__(self, chunks: AsyncIterator[Any], headers: Mapping[str, str], on_end: Callable[[bool], None]) -> None:
-        """`on_end(is_gone)` is called once, whatever happens."""
+    def __init__(
+        self,
+        chunks: AsyncIterator[Any],
+        headers: Mapping[str, str],
+        on_end: Callable[[bool, ApiError | None], None],
+    ) -> None:
+        """`on_end(is_gone, error)` is called once, whatever happens."""
         super().__init__(status_code=200, headers={**HEADERS, **headers})
         del self.headers["content-length"]
         self._chunks, self._on_end = chunks, on_end
+        self._error: ApiError | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until the end or until nobody listens."""
@@ -56,7 +62,7 @@ class EventStream(Response):
         except (ClientGone, OSError):
             pass
         finally:
-            self._on_end(is_gone)
+            self._on_end(is_gone, self._error)
 
     async def _pump(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -64,6 +70,7 @@ class EventStream(Response):
             async for chunk in self._chunks:
                 await _send(send, b"data: " + msgspec.json.encode(chunk) + b"\n\n")
         except ApiError as error:
+            self._error = error
             await _send(send, b"data: " + msgspec.json.encode(error.body) + b"\n\n")
         await _send(send, DONE)
         await send({"type": "http.response.body", "body": b"", "more_body": False})

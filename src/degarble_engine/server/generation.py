@@ -12,6 +12,7 @@ from degarble_engine.engine.request import FinishReason
 from degarble_engine.server.api_error import ApiError
 from degarble_engine.server.choice import Choice, Delta
 from degarble_engine.server.engine_loop import EngineLoop, EngineStopped, Job, QueueFull, Ticket, Update
+from degarble_engine.telemetry.request_record import ChoiceTimes
 from degarble_engine.telemetry.server_metrics import ServerMetrics
 
 RETRY_SECONDS = 1
@@ -35,9 +36,14 @@ class Generation:
         self._metrics, self._seconds = metrics, seconds
         self._num_prompts = num_prompts
         self._begun = perf_counter()
-        self._last: list[float | None] = [None] * len(jobs)
+        self.times = [ChoiceTimes() for _ in jobs]
         self._num_cached = [0] * len(jobs)
         self._ticket = _submitted(loop, jobs, metrics)
+
+    @property
+    def engine_ids(self) -> tuple[str, ...]:
+        """Names of the sequences in the engine."""
+        return tuple(self._ticket.request_ids)
 
     @property
     def usage(self) -> dict[str, Any]:
@@ -62,7 +68,8 @@ class Generation:
                 continue  # ended by a stop string; this was on its way
             if update.finish_reason is FinishReason.ERROR:
                 choice.finish_reason = FinishReason.ERROR
-                self._metrics.finished.add(value=FinishReason.ERROR)
+                self.times[update.index].finish_reason = FinishReason.ERROR
+                self._metrics.count("finished", value=FinishReason.ERROR)
                 raise ApiError(500, f"the engine failed: {update.error}", code="engine_error")
             if update.finish_reason is FinishReason.ABORT:
                 raise ApiError(503, "the server is shutting down", code="shutting_down")
@@ -76,9 +83,10 @@ class Generation:
     def close(self) -> None:
         """End what still runs."""
         self._ticket.close()
-        aborted = sum(choice.finish_reason is None for choice in self.choices)
-        if aborted:
-            self._metrics.finished.add(aborted, FinishReason.ABORT)
+        for choice, times in zip(self.choices, self.times, strict=True):
+            if choice.finish_reason is None:
+                times.finish_reason = FinishReason.ABORT
+                self._metrics.count("finished", value=FinishReason.ABORT)
 
     async def _next(self) -> Update:
         left = self._begun + self._seconds - perf_counter()
@@ -88,23 +96,37 @@ class Generation:
             raise ApiError(504, f"no end after {self._seconds:g} s", code="timeout") from None
 
     def _count(self, update: Update, choice: Choice, delta: Delta) -> None:
-        metrics, now = self._metrics, perf_counter()
-        last, self._last[update.index] = self._last[update.index], now
-        if last is None:
+        metrics, times, now = self._metrics, self.times[update.index], perf_counter()
+        if times.first is None or times.last is None:
+            times.started, times.first = update.started_at, now
             self._num_cached[update.index] = update.num_cached
-            metrics.ttft.observe(now - self._begun)
-            metrics.prompt_tokens.add(len(choice.job.prompt_ids))
-            metrics.prefix_queries.add(len(choice.job.prompt_ids))
-            metrics.prefix_hits.add(update.num_cached)
+            metrics.observe("ttft", now - self._begun)
+            metrics.count("prompt_tokens", len(choice.job.prompt_ids))
+            metrics.count("prefix_queries", len(choice.job.prompt_ids))
+            metrics.count("prefix_hits", update.num_cached)
         else:
-            metrics.itl.observe(now - last)
-        metrics.generation_tokens.add(len(delta.tokens))
+            metrics.observe("itl", now - times.last)
+        times.last, times.num_tokens = now, choice.num_tokens
+        metrics.count("generation_tokens", len(delta.tokens))
         if delta.finish_reason is not None:
-            metrics.finished.add(value=delta.finish_reason)
-            metrics.e2e.observe(now - self._begun)
-            metrics.prompt_length.observe(len(choice.job.prompt_ids))
-            metrics.output_length.observe(choice.num_tokens)
-            metrics.without_text.add(choice.num_without_text)
+            times.finish_reason = delta.finish_reason
+            self._count_end(choice, times)
+
+    def _count_end(self, choice: Choice, times: ChoiceTimes) -> None:
+        metrics = self._metrics
+        assert times.first is not None and times.last is not None and times.finish_reason is not None
+        metrics.count("finished", value=times.finish_reason)
+        metrics.count("without_text", choice.num_without_text)
+        metrics.observe("e2e", times.last - self._begun)
+        metrics.observe("prompt_length", len(choice.job.prompt_ids))
+        metrics.observe("output_length", choice.num_tokens)
+        metrics.observe("decode", times.last - times.first)
+        if times.tpot is not None:
+            metrics.observe("tpot", times.tpot)
+        if times.started is not None:
+            metrics.observe("queue", times.started - self._begun)
+            metrics.observe("prefill", times.first - times.started)
+            metrics.observe("inference", times.last - times.started)
 
 
 def _submitted(loop: EngineLoop, jobs: Sequence[Job], metrics: ServerMetrics) -> Ticket:

@@ -13,26 +13,31 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from degarble_engine.server.api_error import ApiError, ClientGone, invalid
+from degarble_engine.server.api_error import CLIENT_CLOSED, GONE, ApiError, ClientGone, invalid
 from degarble_engine.server.engine_loop import EngineLoop, Job
 from degarble_engine.server.event_stream import EventStream, unless_gone
 from degarble_engine.server.generation import Generation
 from degarble_engine.server.limits import Limits
 from degarble_engine.server.request_fields import GenerationFields, seeded
 from degarble_engine.server.served_model import ServedModel
+from degarble_engine.telemetry.account import Account
+from degarble_engine.telemetry.gen_ai_names import REQUEST_PARAMS
+from degarble_engine.telemetry.request_record import GenerationRecord, Sink
 from degarble_engine.telemetry.server_metrics import ServerMetrics
 
 if TYPE_CHECKING:
     from degarble_engine.server.answer import Answer
 
 Result = TypeVar("Result")
+REQUEST_ID = "x-request-id"
 
 
 class Service:
     """One model behind one API."""
 
-    def __init__(self, model: ServedModel, limits: Limits) -> None:
-        self.model, self.limits = model, limits
+    def __init__(self, model: ServedModel, limits: Limits, sinks: Sequence[Sink] = ()) -> None:
+        """`sinks` are told of every request when it has ended."""
+        self.model, self.limits, self.sinks = model, limits, sinks
         self.loop = EngineLoop(model.engine, max_queued=limits.queued)
         self.metrics = ServerMetrics(self.loop, model.name)
         self.created = int(time.time())
@@ -99,25 +104,32 @@ class Service:
         form = fields.form
         if form is None:
             return jobs
+        self.metrics.count("structured")
         guide = await self.in_background(partial(self.model.grammars.guide, form))
         return [msgspec.structs.replace(job, guide=guide.copy()) for job in jobs]
 
     async def answer(self, request: Request, fields: GenerationFields, jobs: Sequence[Job], answer: Answer) -> Response:
         """Generate and send, in one piece or in many."""
         jobs = await self._guided(fields, jobs)
+        self.metrics.observe("asked_answers", fields.n or 1)
+        self.metrics.observe("asked_length", jobs[0].params.max_tokens)
         detokenizer = self.model.hiding if fields.skip_special_tokens else self.model.showing
         generation = Generation(
             self.loop, jobs, detokenizer, self.metrics,
             num_prompts=len(jobs) // (fields.n or 1), seconds=self.limits.request_seconds,
         )  # fmt: skip
-        headers = {"x-request-id": answer.id}
+        account: Account = request.state.account
 
-        def end(is_gone: bool) -> None:
+        def end(is_gone: bool, error: ApiError | None = None) -> None:
             generation.close()
-            self.metrics.disconnected.add(int(is_gone))
+            self.metrics.count("disconnected", int(is_gone))
+            account.generation = _recorded(answer, fields, generation)
+            if fields.stream:
+                code = error.kind if error is not None else None
+                account.close(CLIENT_CLOSED if is_gone else 200, GONE if is_gone else code)
 
         if fields.stream:
-            return EventStream(answer.chunks(generation, fields), headers, end)
+            return EventStream(answer.chunks(generation, fields), {REQUEST_ID: account.request_id}, end)
         is_gone = False
         try:
             body = await unless_gone(request.receive, answer.whole(generation))
@@ -126,4 +138,15 @@ class Service:
             raise
         finally:
             end(is_gone)
-        return Response(msgspec.json.encode(body), headers=headers, media_type="application/json")
+        return Response(msgspec.json.encode(body), media_type="application/json")
+
+
+def _recorded(answer: Answer, fields: GenerationFields, generation: Generation) -> GenerationRecord:
+    return GenerationRecord(
+        operation=answer.operation,
+        response_id=answer.id,
+        params={name: getattr(fields, name) for name in REQUEST_PARAMS},
+        usage=generation.usage,
+        choices=tuple(generation.times),
+        engine_ids=generation.engine_ids,
+    )

@@ -1,16 +1,14 @@
-"""The table of metrics: vLLM's names where they mean the same, ours without a colon."""
+"""The families of the table, counted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 
-from degarble_engine.engine.request import FinishReason
 from degarble_engine.server.engine_loop import EngineLoop
 from degarble_engine.telemetry.exposition import Counter, Histogram, Metric, Read
-
-SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-GAPS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.5)
-TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536)
+from degarble_engine.telemetry.metric_table import TABLE, Row
+from degarble_engine.telemetry.resident_memory import resident_bytes
 
 
 class ServerMetrics:
@@ -18,41 +16,51 @@ class ServerMetrics:
 
     def __init__(self, loop: EngineLoop, model_name: str) -> None:
         self._fixed: Mapping[str, str] = {"model_name": model_name, "engine": "0"}
-        self.prompt_tokens = Counter("vllm:prompt_tokens_total", "Prompt tokens of requests that gave a token.")
-        self.prefix_queries = Counter(
-            "vllm:prefix_cache_queries_total", "Prompt tokens looked for in the prefix cache."
-        )
-        self.prefix_hits = Counter("vllm:prefix_cache_hits_total", "Prompt tokens found there.")
-        self.generation_tokens = Counter("vllm:generation_tokens_total", "Sampled tokens.")
-        reasons = [str(reason) for reason in FinishReason]
-        self.finished = Counter("vllm:request_success_total", "Ended sequences.", "finished_reason", reasons)
-        self.ttft = Histogram("vllm:time_to_first_token_seconds", "From arrival to the first token.", SECONDS)
-        self.itl = Histogram("vllm:inter_token_latency_seconds", "Between deliveries of one sequence.", GAPS)
-        self.e2e = Histogram("vllm:e2e_request_latency_seconds", "From arrival to the end.", SECONDS)
-        self.prompt_length = Histogram("vllm:request_prompt_tokens", "Prompt tokens of a sequence.", TOKENS)
-        self.output_length = Histogram("vllm:request_generation_tokens", "Sampled tokens of a sequence.", TOKENS)
-        self.rejected = Counter("degarble_rejected_requests_total", "Refused requests.", "code")
-        self.disconnected = Counter("degarble_disconnected_requests_total", "Clients that left before the end.")
-        self.without_text = Counter("degarble_ids_without_text_total", "Sampled ids that have no string.")
-        self._read = self._gauges(loop)
+        self._began = time.time()
+        reads = self._reads(loop)
+        self._families = {key: _family(row, reads.get(key)) for key, row in TABLE.items()}
 
-    def _gauges(self, loop: EngineLoop) -> list[Metric]:
+    def _reads(self, loop: EngineLoop) -> dict[str, Callable[[], float]]:
         scheduler, pool = loop.engine.scheduler, loop.engine.manager.pool
         usable = pool.num_blocks - 1  # one is the trash block
-        return [
-            Read("vllm:num_requests_running", "Sequences in the batch.", lambda: len(scheduler.running)),
-            Read("vllm:num_requests_waiting", "Sequences outside it.", lambda: _waiting(loop)),
-            Read("vllm:kv_cache_usage_perc", "Share of blocks in use, 0 to 1.", lambda: 1 - pool.num_free / usable),
-            Read("vllm:num_preemptions_total", "Preemptions.", lambda: scheduler.num_preemptions, "counter"),
-            Read("degarble_engine_steps_total", "Steps.", lambda: loop.engine.num_steps, "counter"),
-            Read("degarble_failed_steps_total", "Steps that raised.", lambda: loop.num_failed_steps, "counter"),
-            Read("degarble_engine_ready", "1 while requests are taken.", lambda: int(loop.is_ready)),
-        ]
+        return {
+            "running": lambda: len(scheduler.running),
+            "waiting": lambda: _waiting(loop),
+            "kv_usage": lambda: 1 - pool.num_free / usable,
+            "kv_blocks": lambda: usable,
+            "kv_blocks_free": lambda: pool.num_free,
+            "preemptions": lambda: scheduler.num_preemptions,
+            "steps": lambda: loop.engine.num_steps,
+            "failed_steps": lambda: loop.num_failed_steps,
+            "ready": lambda: int(loop.is_ready),
+            "resident": resident_bytes,
+            "started": lambda: self._began,
+        }
+
+    def count(self, key: str, amount: float = 1, value: str = "") -> None:
+        """Add to a counter of the table, under a value of its label where it has one."""
+        family = self._families[key]
+        assert isinstance(family, Counter)
+        family.add(amount, value)
+
+    def observe(self, key: str, value: float) -> None:
+        """One more value of a histogram of the table."""
+        family = self._families[key]
+        assert isinstance(family, Histogram)
+        family.observe(value)
 
     def show(self) -> str:
         """All of it, as text."""
-        own = [metric for metric in vars(self).values() if isinstance(metric, Metric)]
-        return "".join(f"{line}\n" for metric in (*own, *self._read) for line in metric.show(self._fixed))
+        return "".join(f"{line}\n" for family in self._families.values() for line in family.show(self._fixed))
+
+
+def _family(row: Row, read: Callable[[], float] | None) -> Metric:
+    if read is not None:
+        return Read(row.name, row.help, read, row.kind)
+    if row.kind == "histogram":
+        return Histogram(row.name, row.help, row.bounds)
+    assert row.kind == "counter", f"{row.name}: nobody reads it"
+    return Counter(row.name, row.help, row.label, row.values)
 
 
 def _waiting(loop: EngineLoop) -> int:

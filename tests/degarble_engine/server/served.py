@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cache
@@ -19,6 +19,7 @@ from degarble_engine.server.app import application
 from degarble_engine.server.limits import Limits
 from degarble_engine.server.served_model import ServedModel, open_served
 from degarble_engine.server.service import Service
+from degarble_engine.telemetry.request_record import Sink
 from tests.conftest import unpacked_golden
 
 Result = TypeVar("Result")
@@ -55,10 +56,10 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def serving(
-    keys: tuple[str, ...] = (), limits: Limits | None = None, **options: Any
+    keys: tuple[str, ...] = (), limits: Limits | None = None, sinks: Sequence[Sink] = (), **options: Any
 ) -> AsyncIterator[tuple[httpx.AsyncClient, Service]]:
     """A client of a running server; afterwards no block may be missing."""
-    service = Service(fresh_model(**options), limits or Limits())
+    service = Service(fresh_model(**options), limits or Limits(), sinks)
     app = application(service, keys)
     transport = httpx.ASGITransport(app=app)
     async with (
