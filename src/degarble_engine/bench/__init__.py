@@ -1,0 +1,1 @@
+"""Measuring a running endpoint under load."""

@@ -1,0 +1,1 @@
+"""Talking to a running endpoint of OpenAI's API, ours or another."""
