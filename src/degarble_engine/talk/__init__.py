@@ -1,0 +1,1 @@
+"""A conversation with an endpoint in a terminal."""
