@@ -15,10 +15,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from degarble_engine.server import status_routes, token_routes
+from degarble_engine.server import page_routes, status_routes, token_routes
 from degarble_engine.server.api_error import CLIENT_CLOSED, GONE, ApiError, ClientGone
 from degarble_engine.server.chat import chat
 from degarble_engine.server.completions import complete
+from degarble_engine.server.engine_loop import EngineStopped
 from degarble_engine.server.event_stream import EventStream
 from degarble_engine.server.service import REQUEST_ID, Service
 from degarble_engine.telemetry.account import Account
@@ -37,6 +38,10 @@ ROUTES: Sequence[tuple[str, str, Endpoint, bool]] = (
     ("GET", "/health", status_routes.health, False),
     ("GET", "/ready", status_routes.ready, False),
     ("GET", "/metrics", status_routes.metrics, False),
+    ("GET", "/state", page_routes.state, True),
+    ("GET", "/", page_routes.page, False),
+    ("GET", "/page.css", page_routes.style, False),
+    ("GET", "/page.js", page_routes.script, False),
 )
 """Method, path, endpoint, and whether it needs a key."""
 
@@ -70,6 +75,8 @@ async def _guarded(service: Service, keys: Sequence[bytes], endpoint: Endpoint, 
         response = await endpoint(service, request)
     except ApiError as error:
         response, code = _told(error), error.kind
+    except EngineStopped as error:
+        response, code = _told(ApiError(503, str(error), code="not_ready")), "not_ready"
     except ClientGone:
         response, code = Response(status_code=CLIENT_CLOSED), GONE
     except Exception:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from queue import SimpleQueue
+from typing import TypeVar
 
 import msgspec
 
@@ -31,6 +32,9 @@ from degarble_engine.engine.sampler import Sampled
 from degarble_engine.engine.sampling_params import SamplingParams
 
 log = logging.getLogger("degarble.server")
+Answer = TypeVar("Answer")
+ASK_SECONDS = 30.0
+"""A long step on a slow machine."""
 
 
 class QueueFull(DegarbleError):
@@ -144,6 +148,29 @@ class EngineLoop:
         if self._routes.pop(request_id, None) is not None:
             self._commands.put(partial(self._abort, request_id))
 
+    async def ask(self, question: Callable[[LLMEngine], Answer]) -> Answer:
+        """What the engine's thread finds between two steps. Raises EngineStopped if it does not come to that."""
+        if not self._thread.is_alive():
+            raise EngineStopped(self.failure or "the engine does not run")
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._commands.put(partial(self._reply, question, future))
+        try:
+            return await asyncio.wait_for(future, ASK_SECONDS)
+        except TimeoutError:
+            raise EngineStopped(f"the engine did not answer in {ASK_SECONDS:g} s") from None
+
+    def _reply(self, question: Callable[[LLMEngine], Answer], future: asyncio.Future[Answer]) -> None:
+        try:
+            result = question(self.engine)
+        except Exception as error:  # the question's bug, not the engine's
+            self._later(_fail_future, future, error)
+        else:
+            self._later(_settle_future, future, result)
+
+    def _later(self, call: Callable[..., None], *arguments: object) -> None:
+        if self._asyncio is not None and not self._asyncio.is_closed():
+            self._asyncio.call_soon_threadsafe(call, *arguments)
+
     async def close(self) -> None:
         """End everything and wait for the thread."""
         self.is_draining = True
@@ -222,8 +249,8 @@ class EngineLoop:
         self._send(found)
 
     def _send(self, updates: list[tuple[str, Update]]) -> None:
-        if updates and self._asyncio is not None and not self._asyncio.is_closed():
-            self._asyncio.call_soon_threadsafe(self._deliver, updates)
+        if updates:
+            self._later(self._deliver, updates)
 
     def _deliver(self, updates: list[tuple[str, Update]]) -> None:
         for request_id, update in updates:
@@ -237,12 +264,21 @@ class EngineLoop:
 
     def _give_up(self, error: Exception) -> None:
         self.failure = f"the engine was given up: {type(error).__name__}: {error}"
-        if self._asyncio is not None and not self._asyncio.is_closed():
-            self._asyncio.call_soon_threadsafe(self._fail_all)
+        self._later(self._fail_all)
 
     def _fail_all(self) -> None:
         ended = Update(index=0, finish_reason=FinishReason.ERROR, error=self.failure)
         self._deliver([(request_id, ended) for request_id in list(self._routes)])
+
+
+def _settle_future(future: asyncio.Future[Answer], result: Answer) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _fail_future(future: asyncio.Future[Answer], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
 
 
 def _update(request: Request, new: tuple[Sampled, ...], error: str | None) -> Update:

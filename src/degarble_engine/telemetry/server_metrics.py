@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from degarble_engine.server.engine_loop import EngineLoop
 from degarble_engine.telemetry.exposition import Counter, Histogram, Metric, Read
@@ -48,6 +49,15 @@ class ServerMetrics:
         family = self._families[key]
         assert isinstance(family, Histogram)
         family.observe(value)
+
+    def counters(self) -> list[dict[str, Any]]:
+        """All counters, for people: name, value of the label, number."""
+        found = [family for family in self._families.values() if family.kind == "counter"]
+        return [
+            {"name": family.name, "of": " ".join(value for _, value in labels), "value": value}
+            for family in found
+            for _, labels, value in family.samples()
+        ]
 
     def show(self) -> str:
         """All of it, as text."""

@@ -12,13 +12,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from starlette.applications import Starlette
 
 from degarble.checkpoint.workspace import Workspace
 from degarble.errors import TargetError
@@ -59,12 +60,17 @@ def command(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str, list[
 
 
 @contextmanager
-def listening(header_seconds: float = 15.0, **options: Any) -> Iterator[tuple[process.DrainingServer, str, Service]]:
-    """The same server in a thread of this process, at a port of its own."""
-    service = Service(fresh_model(**options), Limits())
-    made = process.server(
-        application(service), service.loop, host="127.0.0.1", port=0, header_seconds=header_seconds, drain_seconds=10
-    )
+def listening(
+    header_seconds: float = 15.0,
+    change: Callable[[Starlette], None] = lambda app: None,
+    limits: Limits | None = None,
+    **options: Any,
+) -> Iterator[tuple[process.DrainingServer, str, Service]]:
+    """The same server in a thread of this process, at a port of its own; `change` may add to the application."""
+    service = Service(fresh_model(**options), limits or Limits())
+    app = application(service)
+    change(app)
+    made = process.server(app, service.loop, host="127.0.0.1", port=0, header_seconds=header_seconds, drain_seconds=10)
     thread = threading.Thread(target=made.run)
     thread.start()
     try:

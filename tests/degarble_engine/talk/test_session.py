@@ -25,9 +25,11 @@ from tests.degarble_engine.endpoint.fakes import DONE, HEAD, endpoint, event, te
 from tests.degarble_engine.server.test_process import listening
 
 
-def typed(address: str, *lines: str, file: io.StringIO | None = None, **params: Any) -> tuple[str, Conversation, int]:
+def typed(
+    address: str, *lines: str, model: str = "tiny", file: io.StringIO | None = None, **params: Any
+) -> tuple[str, Conversation, int]:
     shown = file or io.StringIO()
-    conversation = Conversation("tiny", params=params)
+    conversation = Conversation(model, params=params)
     session = Session(lambda: Endpoint(address, seconds=30), conversation, Console(file=shown, width=200))
     status = session.run(iter(lines))
     return shown.getvalue(), conversation, status
@@ -130,6 +132,6 @@ def test_a_model_that_cannot_be_served_is_said() -> None:
 @pytest.mark.slow
 def test_a_model_is_served_for_as_long_as_one_talks() -> None:
     with own_server(str(unpacked_golden() / "base-bf16"), print) as address:
-        shown, _, status = typed(address, "hello", max_tokens=3)
+        shown, _, status = typed(address, "hello", model="base-bf16", max_tokens=3)
     assert status == 0 and "tokens" in shown
     assert "failed: connect" in typed(address, "hello")[0]

@@ -1,0 +1,1 @@
+"""Files of the page at `/`: nothing is loaded from anywhere else."""
