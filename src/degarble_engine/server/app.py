@@ -21,6 +21,7 @@ from degarble_engine.server.chat import chat
 from degarble_engine.server.completions import complete
 from degarble_engine.server.engine_loop import EngineStopped
 from degarble_engine.server.event_stream import EventStream
+from degarble_engine.server.openapi import openapi
 from degarble_engine.server.service import REQUEST_ID, Service
 from degarble_engine.telemetry.account import Account
 from degarble_engine.telemetry.json_log import FIELDS
@@ -38,6 +39,7 @@ ROUTES: Sequence[tuple[str, str, Endpoint, bool]] = (
     ("GET", "/health", status_routes.health, False),
     ("GET", "/ready", status_routes.ready, False),
     ("GET", "/metrics", status_routes.metrics, False),
+    ("GET", "/openapi.json", openapi, False),
     ("GET", "/state", page_routes.state, True),
     ("GET", "/", page_routes.page, False),
     ("GET", "/page.css", page_routes.style, False),
