@@ -30,8 +30,8 @@ TEXTS = {"/": "text/html", "/page.css": "text/css", "/page.js": "text/javascript
 STREAMS = ("/v1/chat/completions", "/v1/completions")
 OPEN = ("/version", "/health", "/ready", "/openapi.json", *TEXTS)
 """Paths that ask for no key, where keys are asked for at all."""
-BODY_ERRORS = ("400", "401", "404", "408", "413", "415")
-GENERATION_ERRORS = ("429", "500", "503", "504")
+BODY_ERRORS = ("400", "401", "404", "408", "413", "415", "429")
+GENERATION_ERRORS = ("500", "503", "504")
 
 
 async def openapi(service: Service, request: Request) -> Response:

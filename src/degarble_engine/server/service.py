@@ -16,7 +16,7 @@ from starlette.responses import Response
 from degarble_engine.server.api_error import CLIENT_CLOSED, GONE, ApiError, ClientGone, invalid
 from degarble_engine.server.engine_loop import EngineLoop, Job
 from degarble_engine.server.event_stream import EventStream, unless_gone
-from degarble_engine.server.generation import Generation
+from degarble_engine.server.generation import RETRY_SECONDS, Generation
 from degarble_engine.server.limits import Limits
 from degarble_engine.server.request_fields import GenerationFields, seeded
 from degarble_engine.server.served_model import ServedModel
@@ -42,6 +42,7 @@ class Service:
         self.metrics = ServerMetrics(self.loop, model.name)
         self.created = int(time.time())
         self._prompts = ThreadPoolExecutor(1, "degarble-prompts")
+        self._num_preparing = 0
 
     async def close(self) -> None:
         """End what runs."""
@@ -57,8 +58,17 @@ class Service:
             )  # fmt: skip
 
     async def in_background(self, work: Callable[[], Result]) -> Result:
-        """Templates and encoders run beside the loop, one at a time."""
-        return await asyncio.get_running_loop().run_in_executor(self._prompts, work)
+        """Templates, encoders and grammars run beside the loop, one at a time. Raises ApiError where too many wait."""
+        if self._num_preparing > self.limits.queued:
+            raise ApiError(
+                429, f"{self._num_preparing} prompts wait to be encoded", code="queue_full",
+                headers={"retry-after": str(RETRY_SECONDS)},
+            )  # fmt: skip
+        self._num_preparing += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._prompts, work)
+        finally:
+            self._num_preparing -= 1
 
     def require_prompt(self, prompt_ids: Sequence[int], param: str) -> None:
         """Raise ApiError for ids that do not exist, or too many of them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import httpx
@@ -148,6 +149,21 @@ def test_a_full_queue_says_when_to_come_again() -> None:
             assert 'vllm:request_success_total{model_name="tiny",engine="0",finished_reason="abort"} 1' in shown
 
     run(full)
+
+
+def test_prompts_that_wait_to_be_encoded_are_bounded() -> None:
+    async def many() -> list[int]:
+        async with serving(limits=Limits(queued=1)) as (client, service):
+            gate = threading.Event()
+            held = asyncio.create_task(service.in_background(gate.wait))
+            await asyncio.sleep(0)
+            posts = [asyncio.create_task(client.post("/tokenize", json={"prompt": "a"})) for _ in range(3)]
+            await asyncio.wait(posts, return_when=asyncio.FIRST_COMPLETED)
+            gate.set()
+            await held
+            return sorted([(await post).status_code for post in posts])
+
+    assert run(many) == [200, 429, 429]
 
 
 def test_draining_takes_nothing_and_ends_what_runs() -> None:
