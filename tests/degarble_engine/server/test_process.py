@@ -49,7 +49,7 @@ def command(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str, list[
         said: list[str] = []
         for told in running.stderr:
             said.append(told)
-            if found := re.search(r"ready at (http://\S+)", told):
+            if found := re.search(r"ready at (http://[^\s\"]+)", told):
                 break
         else:
             pytest.fail("".join(said))
@@ -142,6 +142,23 @@ def test_sigterm_lets_an_answer_finish() -> None:
         assert json.loads(rest[-2].removeprefix("data: "))["choices"][0]["finish_reason"] == "length"
         silent.close()
         assert running.wait(timeout=20) == 0
+
+
+@pytest.mark.slow
+def test_everything_that_is_said_is_json_where_it_is_asked_for() -> None:
+    target = str(unpacked_golden() / "base-bf16")
+    with command(target, "--log-format", "json", "--dtype", "fp32") as (running, address, said):
+        body = {"prompt": "once", "max_tokens": 3, "ignore_eos": True}
+        answer = httpx.post(f"{address}/v1/completions", json=body, headers={"x-request-id": "my-7"}, timeout=60)
+        assert answer.headers["x-request-id"] == "my-7" and answer.json()["id"] == "cmpl-my-7"
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(timeout=20) == 0
+        assert running.stderr is not None
+        lines = [json.loads(line) for line in (*said, *running.stderr)]
+    assert {"time", "level", "logger", "message"} <= set.intersection(*(set(line) for line in lines))
+    assert any(line["message"].startswith("checked: ") for line in lines)
+    (request,) = [line for line in lines if line["logger"] == "degarble.requests"]
+    assert (request["request_id"], request["status"], request["completion_tokens"]) == ("my-7", 200, 3)
 
 
 def test_a_broken_checkpoint_is_refused_unless_it_is_wanted(tmp_path: Path) -> None:
