@@ -22,6 +22,7 @@ demo: $(READY)
 
 # The parts of the tests, each small enough to wait for. `make test` runs them one after the other.
 FAST := -n $(JOBS) -m "not real and not slow"
+CLIENTS := tests/degarble_engine/endpoint tests/degarble_engine/bench tests/degarble_engine/talk
 CONTENT_RULES := WGT or NUM or content
 
 test: test-core test-cli test-trace test-kvcache test-engine test-server test-numerics test-checks test-formats test-text test-faults-container test-faults-config test-faults-quantization test-faults-text \
@@ -48,10 +49,10 @@ test-engine: $(READY)
 
 test-numerics: $(READY)
 	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) tests/degarble_engine --ignore=tests/degarble_engine/engine --ignore=tests/degarble_engine/models \
-		--ignore=tests/degarble_engine/server --ignore=tests/degarble_engine/telemetry
+		--ignore=tests/degarble_engine/server --ignore=tests/degarble_engine/telemetry $(CLIENTS:%=--ignore=%)
 
 test-server: $(READY)
-	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) tests/degarble_engine/server tests/degarble_engine/telemetry
+	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) tests/degarble_engine/server tests/degarble_engine/telemetry $(CLIENTS)
 
 test-text: $(READY)
 	$(PYTEST) $(FAST) tests/tokenizer tests/checks/text tests/checks/template

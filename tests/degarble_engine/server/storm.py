@@ -181,6 +181,7 @@ def storm(
     result.num_leaked_blocks = settings.num_gpu_blocks - 1 - engine.manager.pool.num_free
     result.num_failed_steps, result.num_steps = service.loop.num_failed_steps, engine.num_steps
     result.num_preemptions = engine.scheduler.num_preemptions
+    print(f"before the comparison: {result}", flush=True)  # ten minutes are too long to lose
     numbers = sorted(got)
     random.Random(1).shuffle(numbers)
     _solo(served, [make(number) for number in numbers], got, result, time.monotonic() + compare_seconds)
