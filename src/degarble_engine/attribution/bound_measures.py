@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from degarble_engine.attribution.linear_pair import LinearPair
-from degarble_engine.attribution.stored_rounding import weight_rounding, why_unknown
+from degarble_engine.attribution.stored_rounding import pair_rounding, why_unknown
 from degarble_engine.numerics.error_bounds import RoundedLinear, coverage, rms, z_by_row
 from degarble_engine.numerics.input_rounding import input_rounding
 from degarble_engine.numerics.origin_formula import PLAIN_BITS, Reading, Widths, printed_bound
@@ -78,7 +78,7 @@ def bound_measures(pair: LinearPair, precision: Precision, is_gguf: bool) -> Bou
         found.not_judged = "it holds values that are not finite"
     if found.not_judged:
         return found
-    rounding = weight_rounding(pair, precision, is_gguf)
+    known = pair_rounding(pair, precision, is_gguf)
     inputs, noise = input_rounding(pair.input, pair.column_factor(), precision)
     output = pair.input @ reference.T
     error = inputs @ candidate.T - output
@@ -88,11 +88,11 @@ def bound_measures(pair: LinearPair, precision: Precision, is_gguf: bool) -> Bou
     if pair.reference_bias is not None:
         output = output + pair.reference_bias
     found.error = rms(error) / max(rms(output), 1e-30)
-    if rounding is None:
+    if known is None:
         found.not_judged = why_unknown(pair.stored, is_gguf)
         return found
     linear = RoundedLinear(
-        quantized=candidate, inputs=pair.input, rounding=rounding, reference=reference, input_rounding=noise
+        quantized=candidate, inputs=pair.input, rounding=known.rounding(), reference=reference, input_rounding=noise
     )
     _against_sigma(found, error, linear.sigma(), rms(output))
     for name, bound in _bounds(linear).items():

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from degarble_engine.attribution.linear_pair import LinearPair, NormPair
+from degarble_engine.attribution.row_parts import row_parts
 
 FOLDED_ROW = 0.05
 """|ratio - 1| from which a row takes part in a fold."""
@@ -43,8 +44,12 @@ def is_norm_guilty(norm: NormPair) -> bool:
 def is_compensated(pair: LinearPair, norm: NormPair) -> bool:
     """Which of the two explains the candidate's weight better, a factor for each row fitted."""
     ratio = norm.reference / torch.where(norm.candidate == 0, torch.ones_like(norm.candidate), norm.candidate)
-    plain = _residual(pair.candidate, pair.reference)
-    return _residual(pair.candidate, pair.reference * ratio) < plain
+    plain = compensated = 0.0
+    for part in row_parts(pair.candidate):
+        found, wanted = pair.candidate[part], pair.reference[part]
+        plain += _residual(found, wanted)
+        compensated += _residual(found, wanted * ratio)
+    return compensated < plain
 
 
 def _residual(found: Tensor, wanted: Tensor) -> float:
@@ -54,9 +59,27 @@ def _residual(found: Tensor, wanted: Tensor) -> float:
 
 def row_slopes(found: Tensor, wanted: Tensor) -> Tensor:
     """Least-squares factor of every row of `wanted` in `found`; 1 for rows of zeros."""
-    energy = wanted.pow(2).sum(1)
-    slopes = (found * wanted).sum(1) / energy.clamp_min(1e-30)
-    return torch.where(energy > 0, slopes, torch.ones_like(slopes))
+    return _factors((found * wanted).sum(1), wanted.square().sum(1))
+
+
+def _factors(product: Tensor, energy: Tensor) -> Tensor:
+    return torch.where(energy > 0, product / energy.clamp_min(1e-30), torch.ones_like(energy))
+
+
+def _row_factors(pair: LinearPair) -> Tensor:
+    """[out] of the folded weights."""
+    return torch.cat([row_slopes(pair.folded_candidate(part), pair.folded_reference(part))
+                      for part in row_parts(pair.candidate)])  # fmt: skip
+
+
+def _column_factors(pair: LinearPair) -> Tensor:
+    """[in] of the weights as stored."""
+    product, energy = torch.zeros(pair.reference.shape[1]), torch.zeros(pair.reference.shape[1])
+    for part in row_parts(pair.candidate):
+        wanted = pair.reference[part]
+        product += (pair.candidate[part] * wanted).sum(0)
+        energy += wanted.square().sum(0)
+    return _factors(product, energy)
 
 
 def divide_out_pair_folds(pairs: Sequence[LinearPair], num_heads: int, num_kv_heads: int) -> None:
@@ -75,8 +98,7 @@ def divide_out_pair_folds(pairs: Sequence[LinearPair], num_heads: int, num_kv_he
 def _divide_out(first: LinearPair, second: LinearPair, shared: int, num_kv_heads: int) -> None:
     if first.reference.shape[0] * shared != second.reference.shape[1]:
         return
-    rows = row_slopes(first.folded_candidate(), first.folded_reference())
-    columns = row_slopes(second.candidate.T, second.reference.T)
+    rows, columns = _row_factors(first), _column_factors(second)
     if shared > 1:
         columns = columns.reshape(num_kv_heads, shared, -1).mean(1).flatten()
     taking_part = (rows - 1).abs() > FOLDED_ROW

@@ -16,6 +16,7 @@ from degarble.formats.interface import StoredModule
 from degarble_engine.numerics.tap import Taps, is_norm
 from degarble_engine.numerics.walk import LayerRun
 
+ALL = slice(None)
 SAME_GAIN = 2.0**-7
 """|ln ratio| of two gains that bf16 cannot tell apart: two ulps."""
 
@@ -67,6 +68,8 @@ class LinearPair:
     """[in] what the candidate's columns are divided by."""
     transposed: bool = False
     """Whether the parameter is stored [in, out], as some families have their experts."""
+    output: Tensor | None = None
+    """[tokens, out] the reference's own, bias included, where a tap has it."""
 
     @property
     def leaf(self) -> str:
@@ -78,9 +81,10 @@ class LinearPair:
         """The name with `*` for an expert's number: equal for peers in all layers."""
         return ".".join("*" if part.isdigit() else part for part in self.name.split("."))
 
-    def folded_reference(self) -> Tensor:
-        """[out, in] with the gain."""
-        return self.reference if self.reference_gain is None else self.reference * self.reference_gain
+    def folded_reference(self, part: slice = ALL) -> Tensor:
+        """[out, in] with the gain; only some rows where `part` says so."""
+        found = self.reference[part]
+        return found if self.reference_gain is None else found * self.reference_gain
 
     def column_factor(self) -> Tensor | None:
         """[in] what the candidate's weight is multiplied with to stand on the same input."""
@@ -89,16 +93,16 @@ class LinearPair:
             found = 1 / self.column_fold if found is None else found / self.column_fold
         return found
 
-    def scaled(self, values: Tensor) -> Tensor:
-        """Candidate's values (weights or steps) with gain and folds."""
+    def scaled(self, values: Tensor, part: slice = ALL) -> Tensor:
+        """Candidate's values (weights or steps) with gain and folds; `part`: which rows they are."""
         columns = self.column_factor()
         if columns is not None:
             values = values * columns
-        return values if self.row_fold is None else values / self.row_fold[:, None]
+        return values if self.row_fold is None else values / self.row_fold[part, None]
 
-    def folded_candidate(self) -> Tensor:
-        """[out, in] with gain, folds divided out."""
-        return self.scaled(self.candidate)
+    def folded_candidate(self, part: slice = ALL) -> Tensor:
+        """[out, in] with gain, folds divided out; only some rows where `part` says so."""
+        return self.scaled(self.candidate[part], part)
 
     def bias_difference(self) -> Tensor | None:
         """[out] candidate's bias minus the reference's, folds divided out; None where neither has one."""
@@ -146,6 +150,7 @@ def plain_pair(
         reference_bias=_bias(module),
         candidate_bias=_bias(other),
         input=reference.taps.inputs[name].float(),
+        output=reference.taps.outputs[name].float() if isinstance(module, nn.Linear) else None,
     )
 
 

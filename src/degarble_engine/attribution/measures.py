@@ -18,14 +18,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from degarble_engine.attribution.folding import row_slopes
 from degarble_engine.attribution.linear_pair import LinearPair
-from degarble_engine.attribution.rounding_step import reference_steps
-from degarble_engine.attribution.stored_rounding import weight_rounding
+from degarble_engine.attribution.row_sums import RowSums, pair_sums
+from degarble_engine.attribution.stored_rounding import pair_rounding
 from degarble_engine.numerics.precision import FP32
 
-CLIP_GROUP, INNER_SHARE, MIN_INSIDE = 64, 0.8, 0.25
-MAX_SHIFT, CHANCE_SIGMAS = 50.0, 4.0
+MIN_INSIDE = 0.25
+"""Share of a row's weights that must be inside before they are judged by themselves."""
+CHANCE_SIGMAS = 4.0
 SMALL_ROW = 1e-4
 """Rows with less than this share of the mean energy have no slope worth a word."""
 SHOWN_DB = 200.0
@@ -90,23 +90,14 @@ class Measures:
 
 def measure(pair: LinearPair, layer: int | None, is_gguf: bool, own: tuple[Tensor, Tensor] | None) -> Measures:
     """All numbers of one pair. `own`: outputs of the reference's and of the candidate's own run."""
-    wanted, found = pair.folded_reference(), pair.folded_candidate()
-    finite = bool(torch.isfinite(pair.candidate).all())
-    if not finite:
-        found = torch.nan_to_num(found, nan=0.0, posinf=0.0, neginf=0.0)
-    rounding = weight_rounding(pair, FP32, is_gguf)
-    floor = reference_steps(wanted)
-    steps = None if rounding is None else (12 * rounding.variance).sqrt()
-    delta = found - wanted
-    error, output = _error(pair, delta, wanted)
-    slopes = row_slopes(found, wanted)
-    energy = wanted.pow(2).sum(1)
-    slopes = torch.where(energy > SMALL_ROW * energy.mean(), slopes, torch.ones_like(slopes))
+    rounding = pair_rounding(pair, FP32, is_gguf)
+    sums = pair_sums(pair, rounding)
+    rows, error, output = sums.rows, sums.error, sums.output
+    slopes = _row_slopes(rows)
     worst_slope = int((slopes - 1).abs().argmax())
-    z, row_z, row_at, coverage = _z(pair.input, error, steps)
-    inside = _inside(found, wanted)
-    weight_z, row_weight_z = _weight_z(delta, steps, inside)
-    reference_z, row_reference_z = _weight_z(delta, floor, inside)
+    z, row_z, row_at, coverage = _z(error, sums.variance)
+    weight_z, row_weight_z = _weight_z(rows, rows.expected, rows.inner_expected)
+    reference_z, row_reference_z = _weight_z(rows, rows.floor, rows.inner_floor)
     worst = int(error.abs().argmax()) if error.numel() else 0
     rms_error, rms_output = _rms(error), _rms(output)
     return Measures(
@@ -117,16 +108,18 @@ def measure(pair: LinearPair, layer: int | None, is_gguf: bool, own: tuple[Tenso
         parameter=pair.parameter,
         scheme=_scheme(pair),
         bits=None if pair.stored is None or pair.stored.form.scheme is None else pair.stored.form.scheme.num_bits,
-        has_steps=steps is not None,
-        finite=finite,
-        relative=rms_error / max(rms_output, 1e-30) if error.numel() else _rms(delta) / max(_rms(wanted), 1e-30),
+        has_steps=rounding is not None,
+        finite=bool(rows.is_finite.all()),
+        relative=rms_error / max(rms_output, 1e-30) if error.numel() else _root_ratio(rows.squared, rows.energy),
         cosine=_cosine(output + error, output),
         max_error=float(error.abs().max()) if error.numel() else 0.0,
-        max_token=worst // max(1, error.shape[1]),
-        max_row=worst % max(1, error.shape[1]),
+        max_token=worst % max(1, error.shape[1]),
+        max_row=worst // max(1, error.shape[1]),
         inherited=None if own is None else relative_error(own[1], own[0]),
-        slope=_slope(found, wanted),
-        inner_slope=_slope(found * inside, wanted * inside) if bool(inside.any()) else _slope(found, wanted),
+        slope=_slope(rows.product, rows.energy),
+        inner_slope=_slope(rows.inner_product, rows.inner_energy)
+        if bool(rows.inner_share.any())
+        else _slope(rows.product, rows.energy),
         row_slope=float(slopes[worst_slope]),
         row_slope_at=worst_slope,
         z=z,
@@ -137,9 +130,9 @@ def measure(pair: LinearPair, layer: int | None, is_gguf: bool, own: tuple[Tenso
         row_weight_z=row_weight_z,
         reference_z=reference_z or 0.0,
         row_reference_z=row_reference_z or 0.0,
-        offset=None if steps is None or _is_plain(pair) else _offset(pair, delta, steps),
-        reference_offset=_offset(pair, delta, floor),
-        constant=float(error.mean(0).pow(2).mean().sqrt()) / max(rms_error, 1e-30) if error.numel() else 0.0,
+        offset=None if rows.shift is None or _is_plain(pair) else _offset(rows.shift, pair.reference.numel()),
+        reference_offset=_offset(rows.floor_shift, pair.reference.numel()),
+        constant=float(error.mean(1).pow(2).mean().sqrt()) / max(rms_error, 1e-30) if error.numel() else 0.0,
         folded=pair.row_fold is not None or pair.column_fold is not None,
         by_token=_by_token(error, output),
     )
@@ -152,62 +145,54 @@ def _scheme(pair: LinearPair) -> str:
     return form.format + ("" if form.scheme is None else f" {form.scheme.label} {form.scheme.format or ''}")
 
 
-def _error(pair: LinearPair, delta: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    error, output = pair.input @ delta.T, pair.input @ wanted.T
-    bias = pair.bias_difference()
-    if pair.reference_bias is not None:
-        output = output + pair.reference_bias
-    return error if bias is None else error + bias, output
+def _row_slopes(rows: RowSums) -> Tensor:
+    """[out] least squares; 1 for rows too small to have one."""
+    has_slope = rows.energy > SMALL_ROW * rows.energy.mean()
+    return torch.where(has_slope, rows.product / rows.energy.clamp_min(1e-30), torch.ones_like(rows.energy))
 
 
-def _z(inputs: Tensor, error: Tensor, steps: Tensor | None) -> tuple[float | None, float | None, int, float | None]:
+def _z(error: Tensor, variance: Tensor | None) -> tuple[float | None, float | None, int, float | None]:
     """z, the worst row's, which row that is, and the share within two sigma."""
-    if steps is None or not error.numel():
+    if variance is None or not error.numel():
         return None, None, 0, None
-    variance = inputs.pow(2) @ (steps.pow(2) / 12).T
     ratios = error.pow(2) / variance.clamp_min(1e-30)
-    rows = ratios.mean(0)
+    rows = ratios.mean(1)
     inside = float((ratios <= TWO_SIGMA**2).float().mean())
     return math.sqrt(float(rows.mean())), math.sqrt(float(rows.max())), int(rows.argmax()), inside
 
 
-def _weight_z(delta: Tensor, steps: Tensor | None, inside: Tensor) -> tuple[float | None, float | None]:
+def _weight_z(rows: RowSums, expected: Tensor | None, inner: Tensor | None) -> tuple[float | None, float | None]:
     """Over all weights or, row by row, over those that clipping cannot have touched, whichever is less."""
-    if steps is None:
+    if expected is None or inner is None:
         return None, None
-    rows = _row_ratios(delta, steps)
-    enough = inside.float().mean(1) > MIN_INSIDE
-    rows = torch.where(enough, torch.minimum(rows, _row_ratios(delta * inside, steps * inside)), rows)
-    return math.sqrt(float(rows.mean())), math.sqrt(float(rows.max()))
+    found = _row_ratios(rows.squared, expected)
+    enough = rows.inner_share > MIN_INSIDE
+    found = torch.where(enough, torch.minimum(found, _row_ratios(rows.inner_squared, inner)), found)
+    return math.sqrt(float(found.mean())), math.sqrt(float(found.max()))
 
 
-def _row_ratios(delta: Tensor, steps: Tensor) -> Tensor:
-    rows = delta.pow(2).sum(1) / (steps.pow(2).sum(1) / 12).clamp_min(1e-30)
-    return torch.where(delta.any(1), rows, torch.zeros_like(rows))
+def _row_ratios(squared: Tensor, expected: Tensor) -> Tensor:
+    return squared / expected.clamp_min(1e-30)
 
 
 def _is_plain(pair: LinearPair) -> bool:
     return pair.stored is not None and pair.stored.form.format == "plain"
 
 
-def _offset(pair: LinearPair, delta: Tensor, steps: Tensor) -> float:
-    """|mean error| in steps, less what honest rounding of so few weights may have. Negative gains and folds turn no sign."""
-    signs = pair.scaled(torch.ones(1, 1).expand(delta.shape)).sign()
-    shifts = (delta * signs / steps.clamp_min(1e-30)).clamp(-MAX_SHIFT, MAX_SHIFT)
-    by_chance = CHANCE_SIGMAS / math.sqrt(12 * max(1, delta.numel()))
-    return max(0.0, abs(float(shifts.mean())) - by_chance)
+def _offset(shifts: Tensor, count: int) -> float:
+    """|mean error| in steps, less what honest rounding of so few weights may have."""
+    by_chance = CHANCE_SIGMAS / math.sqrt(12 * max(1, count))
+    return max(0.0, abs(float(shifts.double().sum())) / max(1, count) - by_chance)
 
 
-def _inside(found: Tensor, wanted: Tensor) -> Tensor:
-    """[out, in] bool: weights well within what their group can hold. AWQ and searched scales clip those at the edge."""
-    size = CLIP_GROUP if found.shape[1] % CLIP_GROUP == 0 else found.shape[1]
-    reach = INNER_SHARE * found.abs().reshape(found.shape[0], -1, size).amax(-1, keepdim=True)
-    return (wanted.abs().reshape(found.shape[0], -1, size) <= reach).reshape(found.shape)
+def _slope(product: Tensor, energy: Tensor) -> float:
+    total = float(energy.double().sum())
+    return float(product.double().sum()) / total if total > 0 else 1.0
 
 
-def _slope(found: Tensor, wanted: Tensor) -> float:
-    energy = float(wanted.pow(2).sum())
-    return float((found * wanted).sum()) / energy if energy > 0 else 1.0
+def _root_ratio(found: Tensor, wanted: Tensor) -> float:
+    """rms over rms, of the weights themselves."""
+    return math.sqrt(float(found.sum())) / max(math.sqrt(float(wanted.sum())), 1e-30)
 
 
 def _rms(values: Tensor) -> float:
@@ -222,7 +207,7 @@ def _cosine(one: Tensor, other: Tensor) -> float:
 def _by_token(error: Tensor, output: Tensor) -> list[float]:
     if not error.numel():
         return []
-    found = error.norm(dim=1) / output.norm(dim=1).clamp_min(1e-30)
+    found = error.norm(dim=0) / output.norm(dim=0).clamp_min(1e-30)
     return [round(float(one), 5) for one in found]
 
 

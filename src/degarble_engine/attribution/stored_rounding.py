@@ -8,18 +8,24 @@
 E2M1 has so few values that its ends count. Where the scale is the group's largest weight over 6, that weight is stored
 exactly and the others at the top came from below. Where scales are powers of two (MXFP4), the largest weight may be
 anything up to 8 and is cut to 6. Codebooks and most of GGUF tell no steps: not judged.
+
+Everything is known row by row, so that no table of the size of the weights has to be in memory.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from degarble.formats.interface import StoredModule
-from degarble_engine.attribution.linear_pair import LinearPair
+from degarble_engine.attribution.linear_pair import ALL, LinearPair
 from degarble_engine.attribution.rounding_step import (
     UNREADABLE,
-    reference_steps,
+    SpreadScales,
+    are_powers,
+    group_steps,
     stored_scales,
     ulps,
 )
@@ -39,30 +45,65 @@ SMALL_GROUP = 64
 MIN_SHARE = 0.1
 """Of the reference's step: a zeroed row stored with scale 0 would have nothing to expect."""
 LEVELS = 15
-"""Of `reference_steps`."""
+"""Of `group_steps`."""
 
 
-def stored_rounding(module: StoredModule, weight: Tensor, is_gguf: bool) -> Rounding | None:
-    """[out, in] for the dequantised `weight`; None where the file does not tell."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredGrid:
+    """The grid that a module's weights are rounded to."""
+
+    kind: str
+    """`plain`, `int`, `e4m3` or `e2m1`."""
+    scales: SpreadScales | None = None
+    is_cut: bool = False
+    """Of E2M1: scales are powers of two."""
+    group_size: int | None = None
+
+    def rounding(self, weight: Tensor, part: slice = ALL) -> Rounding:
+        """[rows, in] for the dequantised rows `weight`, which are `part` of all."""
+        if self.scales is None:
+            return _float(weight, PLAIN_MANTISSA, None)
+        scales = self.scales.rows(part)
+        if self.kind == "int":
+            return Rounding.uniform(scales)
+        units = (weight / scales).nan_to_num(0.0, 0.0, 0.0)
+        if self.kind == "e4m3":
+            return _float(units, E4M3_MANTISSA, E4M3_SMALLEST).scaled(scales)
+        return _four_bits(units, self.is_cut, self.group_size).scaled(scales)
+
+    def variance(self, weight: Tensor, part: slice) -> Tensor:
+        """Only the mean square: all that integers need is their step."""
+        if self.kind == "int" and self.scales is not None:
+            return self.scales.rows(part).square() / 12
+        return self.rounding(weight, part).variance
+
+
+def stored_grid(module: StoredModule, shape: tuple[int, ...], is_gguf: bool) -> StoredGrid | None:
+    """The grid of a weight [out, in]; None where the file does not tell."""
     scheme = module.form.scheme
     if module.form.format == "plain":
-        return _float(weight, PLAIN_MANTISSA, None)
+        return StoredGrid(kind="plain")
     if scheme is None or is_gguf or module.form.missing:
         return None
     try:
-        scales = stored_scales(module, weight)
+        scales = stored_scales(module, shape)
     except UNREADABLE:
         return None
     if scales is None:
         return None
     if scheme.type == "int":
-        return Rounding.uniform(scales)
-    units = (weight / scales).nan_to_num(0.0, 0.0, 0.0)
+        return StoredGrid(kind="int", scales=scales)
     if scheme.type == "float" and scheme.num_bits == 8:
-        return _float(units, E4M3_MANTISSA, E4M3_SMALLEST).scaled(scales)
+        return StoredGrid(kind="e4m3", scales=scales)
     if scheme.type == "float" and scheme.num_bits == 4:
-        return _four_bits(units, scales, scheme.group_size).scaled(scales)
+        return StoredGrid(kind="e2m1", scales=scales, is_cut=scales.are_powers, group_size=scheme.group_size)
     return None
+
+
+def stored_rounding(module: StoredModule, weight: Tensor, is_gguf: bool) -> Rounding | None:
+    """[out, in] for the dequantised `weight`, whole; None where the file does not tell."""
+    grid = stored_grid(module, tuple(weight.shape), is_gguf)
+    return None if grid is None else grid.rounding(weight)
 
 
 def why_unknown(module: StoredModule | None, is_gguf: bool) -> str:
@@ -77,16 +118,14 @@ def why_unknown(module: StoredModule | None, is_gguf: bool) -> str:
 
 def _float(units: Tensor, mantissa: int, smallest: float | None) -> Rounding:
     above = ulps(units, mantissa)
-    is_power = torch.frexp(units.abs()).mantissa == 0.5
-    below = torch.where(is_power, above / 2, above)
+    below = torch.where(are_powers(units), above / 2, above)
     if smallest is not None:
         above, below = above.clamp_min(smallest), below.clamp_min(smallest)
     return Rounding.between(below, above)
 
 
-def _four_bits(units: Tensor, scales: Tensor, group_size: int | None) -> Rounding:
+def _four_bits(units: Tensor, is_cut: bool, group_size: int | None) -> Rounding:
     index = torch.bucketize(units.abs(), torch.tensor([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0]))
-    is_cut = bool((torch.frexp(scales).mantissa == 0.5).all())
     above = torch.tensor((*E2M1_ABOVE, CUT if is_cut else 0.0))
     found = Rounding.between(torch.tensor(E2M1_BELOW)[index], above[index])
     if is_cut or not group_size or group_size > SMALL_GROUP or units.shape[1] % group_size:
@@ -97,17 +136,61 @@ def _four_bits(units: Tensor, scales: Tensor, group_size: int | None) -> Roundin
     return Rounding(reach=found.reach, variance=found.variance * share)
 
 
-def weight_rounding(pair: LinearPair, precision: Precision, is_gguf: bool) -> Rounding | None:
-    """[out, in] of the comparable weights of a pair: stored format and simulated arithmetic, gains and folds applied."""
-    stored = None if pair.stored is None else stored_rounding(pair.stored, pair.candidate, is_gguf)
-    if stored is None:
-        return None
-    if precision.weight_bits is not None:
-        stored = _both(stored, Rounding.uniform(_simulated_steps(pair.candidate, precision.weight_bits)))
-    is_plain = pair.stored is not None and pair.stored.form.format == "plain" and precision.weight_bits is None
-    factor = pair.scaled(torch.ones_like(pair.candidate))
-    found = stored.scaled(factor)
-    return found if is_plain else _kept_above(found, pair)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairRounding:
+    """Of the comparable weights of a pair: stored format and simulated arithmetic, gains and folds applied."""
+
+    pair: LinearPair
+    grid: StoredGrid
+    bits: int | None
+    """Of weights in the simulated arithmetic."""
+
+    def rounding(self, part: slice = ALL) -> Rounding:
+        """[rows, in] some rows, or all."""
+        weight = self.pair.candidate[part]
+        stored = self.grid.rounding(weight, part)
+        if self.bits is not None:
+            stored = _both(stored, Rounding.uniform(_simulated_steps(weight, self.bits)))
+        found = stored.scaled(self.pair.scaled(torch.ones_like(weight), part))
+        least = self.least(*group_steps(self.pair.folded_reference(part)))
+        if least is None:
+            return found
+        return Rounding(
+            reach=torch.maximum(found.reach, least / 2), variance=torch.maximum(found.variance, least.square() / 12)
+        )
+
+    def variance(self, part: slice, steps: Tensor, size: int) -> Tensor:
+        """Only the mean square. `steps`: `group_steps` of the folded reference's rows."""
+        weight = self.pair.candidate[part]
+        found = self.grid.variance(weight, part)
+        if self.bits is not None:
+            found = found + _simulated_steps(weight, self.bits).square() / 12
+        columns, rows = self.pair.column_factor(), self.pair.row_fold
+        if columns is not None:
+            found = found * columns.square()
+        if rows is not None:
+            found = found / rows[part, None].square()
+        least = self.least(steps, size)
+        return found if least is None else torch.maximum(found, least.square() / 12)
+
+    def least(self, steps: Tensor, size: int) -> Tensor | None:
+        """[rows, in] the step that is expected at least; None for plain values."""
+        if self.is_plain:
+            return None
+        scheme = self.pair.stored.form.scheme if self.pair.stored is not None else None
+        bits = scheme.num_bits if scheme is not None and scheme.num_bits else 4
+        return (steps * (MIN_SHARE * LEVELS / (2**bits - 1))).repeat_interleave(size, dim=1)
+
+    @property
+    def is_plain(self) -> bool:
+        """Stored as it is, and not rounded by the arithmetic either."""
+        return self.grid.kind == "plain" and self.bits is None
+
+
+def pair_rounding(pair: LinearPair, precision: Precision, is_gguf: bool) -> PairRounding | None:
+    """None where the file does not tell."""
+    grid = None if pair.stored is None else stored_grid(pair.stored, tuple(pair.candidate.shape), is_gguf)
+    return None if grid is None else PairRounding(pair=pair, grid=grid, bits=precision.weight_bits)
 
 
 def _both(one: Rounding, other: Rounding) -> Rounding:
@@ -120,12 +203,3 @@ def _simulated_steps(weight: Tensor, bits: int) -> Tensor:
     size = GROUP if weight.shape[1] % GROUP == 0 else weight.shape[1]
     steps = weight.abs().reshape(weight.shape[0], -1, size).amax(-1) / (2 ** (bits - 1) - 1)
     return steps.repeat_interleave(size, dim=1)
-
-
-def _kept_above(found: Rounding, pair: LinearPair) -> Rounding:
-    scheme = pair.stored.form.scheme if pair.stored is not None else None
-    bits = scheme.num_bits if scheme is not None and scheme.num_bits else 4
-    least = reference_steps(pair.folded_reference()) * (MIN_SHARE * LEVELS / (2**bits - 1))
-    return Rounding(
-        reach=torch.maximum(found.reach, least / 2), variance=torch.maximum(found.variance, least.square() / 12)
-    )
