@@ -95,11 +95,8 @@ def _unjudged(candidate: WalkedModel, reference: WalkedModel, walked: ForwardPas
             f"{len(unmatched)} modules have other shapes than the reference's, {unmatched[0]} first: not compared"
         )
     for model in (candidate, reference):
-        scaling = _rotary_scaling(model)
-        if scaling is not None:
-            found[f"{model.file}: rope.scaling"] = (
-                f"rotary scaling {scaling!r} of a GGUF file is not applied by the walk"
-            )
+        if model.rope_not_applied is not None:
+            found[f"{model.file}: rope"] = f"rotary settings were not applied: {model.rope_not_applied}"
     if candidate.num_layers != reference.num_layers:
         found["depth"] = (
             f"{candidate.num_layers} decoder layers against the reference's {reference.num_layers}: "
@@ -112,17 +109,6 @@ def _unjudged(candidate: WalkedModel, reference: WalkedModel, walked: ForwardPas
             f"{candidate.vocab_size} rows, the reference has {reference.vocab_size}: outputs were not compared"
         )  # fmt: skip
     return found | read_raw(candidate)
-
-
-def _rotary_scaling(model: WalkedModel) -> str | None:
-    """The kind of scaling that a GGUF file declares; its factors have no place in the walk's config yet."""
-    gguf = model.weights.config.gguf
-    kinds = (
-        [value for key, value in gguf.metadata.items() if key.endswith(".rope.scaling.type")]
-        if gguf is not None
-        else []
-    )
-    return str(kinds[0])[:40] if kinds and kinds[0] != "none" else None
 
 
 def _batch(candidate: WalkedModel, reference: WalkedModel, question: Question) -> tuple[TokenBatch, list[str]]:

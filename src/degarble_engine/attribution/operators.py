@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from degarble.checks.config.config_differs_from_reference import IGNORED, is_equal
 from degarble.evidence import Evidence
 from degarble_engine.numerics.tokens import tokenizer_of
@@ -22,15 +25,43 @@ NOT_COMPUTED = IGNORED | {
     "cross_attention_hidden_size", "finetuning_task", "max_window_layers",
 }  # fmt: skip
 """Keys that no forward pass reads, or that only the shapes of tensors can prove."""
+SAME_FREQUENCY = 1e-5
+CHANGING = ("dynamic", "longrope")
+"""Kinds of rotary scaling that look at the length."""
 ROPE_KEYS = ("rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor")
 
 
 def differing_keys(reference: WalkedModel, candidate: WalkedModel) -> Iterator[tuple[str, Any, Any]]:
     """(key, candidate's value, reference's value) by transformers' own config of both, defaults filled in."""
     mine, theirs = _values(candidate), _values(reference)
+    known = NOT_COMPUTED | (frozenset(ROPE_KEYS) if is_same_rotation(candidate, reference) else frozenset())
     for key in sorted(mine.keys() | theirs.keys()):
-        if key not in NOT_COMPUTED and not is_equal(mine.get(key), theirs.get(key)):
+        if key not in known and not is_equal(mine.get(key), theirs.get(key)):
             yield key, mine.get(key), theirs.get(key)
+
+
+def is_same_rotation(one: WalkedModel, other: WalkedModel) -> bool:
+    """Whether both turn and scale alike whatever their configs call it: a GGUF file has Llama 3's frequencies as a tensor."""
+    mine, theirs = _rotation(one), _rotation(other)
+    if mine is None or theirs is None or mine.keys() != theirs.keys():
+        return False
+    return all(found.shape == theirs[name].shape and torch.allclose(found, theirs[name], rtol=SAME_FREQUENCY)
+               for name, found in mine.items())  # fmt: skip
+
+
+def _rotation(model: WalkedModel) -> dict[str, Tensor] | None:
+    """Frequencies and scales of attention; None where they change with the length of the text."""
+    found: dict[str, Tensor] = {}
+    for name, module in model.skeleton.model.named_modules():
+        if str(getattr(module, "rope_type", "default")) in CHANGING:
+            return None
+        found |= {f"{name}.{key}": value.double() for key, value in module._buffers.items()
+                  if key.endswith("inv_freq") and not key.startswith("original") and isinstance(value, Tensor)}  # fmt: skip
+        for key in ("scaling", "attention_scaling"):
+            value = getattr(module, key, None)
+            if isinstance(value, (int, float)):
+                found[f"{name}.{key}"] = torch.tensor(float(value), dtype=torch.float64)
+    return found
 
 
 def _values(model: WalkedModel) -> dict[str, Any]:

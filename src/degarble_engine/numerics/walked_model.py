@@ -15,9 +15,10 @@ from degarble.errors import EvidenceMissing, TargetError
 from degarble.evidence import Evidence, Settings
 from degarble.evidence.model import ModelConfig
 from degarble.target import open_target
+from degarble_engine.numerics.gguf_rope import LONG, SHORT, RopeUnknown, rope_values
 from degarble_engine.numerics.precision import FP32, Precision
 from degarble_engine.numerics.skeleton import Keywords, Skeleton, model_config
-from degarble_engine.numerics.streamed_weights import StreamedWeights
+from degarble_engine.numerics.streamed_weights import StreamedWeights, dequantized
 from degarble_engine.numerics.tap import Taps, is_norm
 from degarble_engine.numerics.tokens import TokenBatch
 
@@ -54,6 +55,10 @@ class WalkedModel:
             raise TargetError(f"{evidence.get('source').path}: cannot be run: {missing}") from None
         self.file = config.file
         values = _plain_values(config) if config_values is None else config_values
+        self.rope_not_applied: str | None = None
+        """Rotary settings of a GGUF file that could not be told to transformers."""
+        if config_values is None:
+            values = values | self._rope_values(config)
         self.config_values = values
         self.skeleton = Skeleton(model_config(values, config.file))
         self._keywords: list[Keywords] = []
@@ -118,10 +123,17 @@ class WalkedModel:
         if factors is not None and self.weights.is_gguf:
             self._stretch_rotary(factors)
 
+    def _rope_values(self, config: ModelConfig) -> dict[str, Any]:
+        stored = {name: self.weights.modules.get(name) for name in (LONG, SHORT)} if self.weights.is_gguf else {}
+        factors = {name: dequantized(one).ravel().tolist() for name, one in stored.items() if one is not None}
+        try:
+            return rope_values(config, factors)
+        except RopeUnknown as unknown:
+            self.rope_not_applied = str(unknown)
+            return {}
+
     def _stretch_rotary(self, factors: Any) -> None:
         """GGUF stores Llama 3's stretched rotary frequencies as divisors, in a tensor of its own."""
-        from degarble_engine.numerics.streamed_weights import dequantized
-
         divisors = torch.from_numpy(dequantized(factors)).float()
         for module in self.skeleton.model.modules():
             buffer = module._buffers.get("inv_freq")

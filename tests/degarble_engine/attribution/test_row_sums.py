@@ -44,7 +44,7 @@ def pair(form: str) -> LinearPair:
 
 
 def close(found: Tensor, wanted: Tensor) -> bool:
-    return torch.allclose(found, wanted, rtol=2e-5, atol=1e-6 * float(wanted.abs().max()))
+    return bool(torch.allclose(found, wanted, rtol=2e-5, atol=1e-6 * float(wanted.abs().max())))
 
 
 @pytest.mark.parametrize("form", FORMS)
