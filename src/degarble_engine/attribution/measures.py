@@ -95,7 +95,7 @@ def measure(pair: LinearPair, layer: int | None, is_gguf: bool, own: tuple[Tenso
     rows, error, output = sums.rows, sums.error, sums.output
     slopes = _row_slopes(rows)
     worst_slope = int((slopes - 1).abs().argmax())
-    z, row_z, row_at, coverage = _z(error, sums.variance)
+    z, row_z, row_at, coverage = _z(error[:, sums.judged], sums.variance)
     weight_z, row_weight_z = _weight_z(rows, rows.expected, rows.inner_expected)
     reference_z, row_reference_z = _weight_z(rows, rows.floor, rows.inner_floor)
     worst = int(error.abs().argmax()) if error.numel() else 0

@@ -36,14 +36,21 @@ class SpreadScales:
 
     def rows(self, part: slice) -> Tensor:
         """[rows, in] one number a weight."""
-        values = self.values[self.row_of[part]]
+        return self._spread(self.values[self.row_of[part]], self.factor)
+
+    def variances(self, part: slice) -> Tensor:
+        """[rows, in] s²/12, squared before it is spread."""
+        factor = None if self.factor is None else self.factor.square()
+        return self._spread(self.values[self.row_of[part]].square() / 12, factor)
+
+    def _spread(self, values: Tensor, factor: Tensor | None) -> Tensor:
         if self.column_of is not None:
             found = values[:, self.column_of]
         elif values.shape[1] == 1:
             found = values.expand(-1, self.num_columns)
         else:
             found = values.repeat_interleave(self.run, dim=1)[:, : self.num_columns]
-        return found if self.factor is None else found * self.factor
+        return found if factor is None else found * factor
 
     @property
     def are_powers(self) -> bool:
@@ -65,9 +72,10 @@ def stored_scales(module: StoredModule, shape: tuple[int, ...]) -> SpreadScales 
     if index is not None:
         if int(np.max(index, initial=0)) >= values.shape[1]:
             return None
-        places = torch.from_numpy(np.asarray(index, np.int64))
-        return SpreadScales(values=torch.from_numpy(values), row_of=torch.arange(out), column_of=places, run=0,
-                            num_columns=given, factor=factor)  # fmt: skip
+        places, run = np.asarray(index, np.int64), -(-given // values.shape[1])
+        if not np.array_equal(places, np.arange(given) // run):
+            return SpreadScales(values=torch.from_numpy(values), row_of=torch.arange(out),
+                                column_of=torch.from_numpy(places), run=0, num_columns=given, factor=factor)  # fmt: skip
     block = module.form.scheme.block_shape if module.form.scheme is not None else None
     rows, columns = (_run(n, have, b) for n, have, b in zip(shape, values.shape, block or (0, 0), strict=True))
     if rows is None or columns is None:
@@ -90,8 +98,8 @@ def are_powers(values: Tensor) -> Tensor:
 def group_steps(weight: Tensor) -> tuple[Tensor, int]:
     """[out, groups] the step that rounding to four bits, asymmetric, in groups of 64, would have here; the group's size."""
     size = REFERENCE_GROUP if weight.shape[-1] % REFERENCE_GROUP == 0 else weight.shape[-1]
-    least, largest = torch.aminmax(weight.reshape(weight.shape[0], -1, size), dim=-1)
-    return (largest.clamp_min(0) - least.clamp_max(0)) / REFERENCE_LEVELS, size
+    groups = weight.reshape(weight.shape[0], -1, size)  # two reductions: aminmax is ten times as slow as both
+    return (groups.amax(-1).clamp_min(0) - groups.amin(-1).clamp_max(0)) / REFERENCE_LEVELS, size
 
 
 def reference_steps(weight: Tensor) -> Tensor:

@@ -22,6 +22,9 @@ from degarble_engine.attribution.stored_rounding import PairRounding
 
 PRODUCT_VALUES = 1 << 22
 """Weights of a product with the input."""
+MAX_JUDGED_TOKENS = 192
+"""z is an average over tokens: beyond so many it does not change any more, and each costs as much as a forward. All rows,
+and for the error itself all tokens, are always taken."""
 CLIP_GROUP, INNER_SHARE = 64, 0.8
 MAX_SHIFT = 50.0
 
@@ -61,29 +64,39 @@ class PairSums:
     rows: RowSums
     error: Tensor  # [out, tokens]
     output: Tensor  # [out, tokens] of the reference
-    variance: Tensor | None  # [out, tokens] of the error under honest rounding
+    judged: Tensor
+    """Which tokens have a variance."""
+    variance: Tensor | None  # [out, judged tokens] of the error under honest rounding
 
 
 def pair_sums(pair: LinearPair, rounding: PairRounding | None) -> PairSums:
     """Take all rows once."""
     out, given = pair.reference.shape
     inputs = pair.input.T.contiguous()  # [in, tokens]
-    squares = inputs.square()
+    judged = judged_tokens(inputs.shape[1])
+    squares = inputs[:, judged].square()
     error = torch.empty(out, inputs.shape[1])
-    variance = None if rounding is None else torch.zeros(out, inputs.shape[1])
+    variance = None if rounding is None else torch.zeros(out, len(judged))
     bias = pair.bias_difference()
-    found = []
+    found: list[RowSums] = []
     for part in row_parts(pair.reference, PRODUCT_VALUES):
         delta = torch.empty(part.stop - part.start, given)
         expected = None if rounding is None else torch.empty_like(delta)
+        first = len(found)
         for block in row_parts(pair.reference, within=part):
             found.append(_block(pair, rounding, block, delta, expected, part.start))
+        is_changed = any(bool(one.squared.any()) for one in found[first:])
         torch.mm(delta, inputs, out=error[part])
-        if variance is not None and expected is not None and (bias is not None or bool(delta.any())):
+        if variance is not None and expected is not None and (bias is not None or is_changed):
             torch.mm(expected, squares, out=variance[part])
     if bias is not None:
         error += bias[:, None]
-    return PairSums(rows=_joined(found), error=error, output=_output(pair, inputs), variance=variance)
+    return PairSums(rows=_joined(found), error=error, output=_output(pair, inputs), judged=judged, variance=variance)
+
+
+def judged_tokens(count: int) -> Tensor:
+    """Tokens whose error is taken apart by sigma: all, or so many at equal distances, the first among them."""
+    return torch.linspace(0, max(0, count - 1), min(count, MAX_JUDGED_TOKENS)).long()
 
 
 def _output(pair: LinearPair, inputs: Tensor) -> Tensor:
@@ -105,53 +118,58 @@ def _block(
     here = slice(part.start - first, part.stop - first)
     delta = torch.sub(found, wanted, out=deltas[here])
     inside = _inside(wanted, peaks)
-    squares, product = delta.square(), found * wanted
-    inner = wanted * inside
     steps, size = group_steps(wanted)
     inner_counts = inside.reshape(len(wanted), -1, size).sum(-1)
     own: dict[str, Tensor] = {}
     if rounding is not None and expected is not None:
-        spread = expected[here]
-        spread.copy_(rounding.variance(part, steps, size))
-        own = {"expected": spread.sum(1), "inner_expected": (spread * inside).sum(1)}
+        spread = rounding.variance(part, steps, size, expected[here])
+        own["expected"], own["inner_expected"] = _both(spread, inside)
         if not rounding.is_plain:
-            own["shift"] = _shift(pair, part, delta * (12 * spread).clamp_min(1e-30).rsqrt())
+            own["shift"] = _shift(pair, part, spread.clamp_min(1e-30).rsqrt_().mul_(delta), 12**0.5)
     in_floors = delta.reshape(len(wanted), -1, size) / steps.clamp_min(1e-30)[..., None]
+    energy, inner_energy = _both(wanted.square(), inside)
+    product, inner_product = _both(found * wanted, inside)
+    squared, inner_squared = _both(delta.square(), inside)
     return RowSums(
         is_finite=is_finite,
-        energy=wanted.square().sum(1),
-        product=product.sum(1),
-        inner_energy=inner.square().sum(1),
-        inner_product=product.mul_(inside).sum(1),
+        energy=energy,
+        product=product,
+        inner_energy=inner_energy,
+        inner_product=inner_product,
         inner_share=inner_counts.sum(1) / wanted.shape[1],
-        squared=squares.sum(1),
-        inner_squared=squares.mul_(inside).sum(1),
+        squared=squared,
+        inner_squared=inner_squared,
         floor=steps.square().sum(1) * (size / 12),
         inner_floor=(steps.square() * inner_counts).sum(1) / 12,
-        floor_shift=_shift(pair, part, in_floors.reshape(delta.shape)),
+        floor_shift=_shift(pair, part, in_floors.reshape(delta.shape), 1.0),
         **own,
     )
+
+
+def _both(values: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
+    """[out] sums of all, and of those inside."""
+    return values.sum(1), torch.linalg.vecdot(values, inside)
 
 
 def _peaks(values: Tensor) -> tuple[Tensor, Tensor]:
     """[out, groups] the largest of every group, and [out] whether all are finite."""
     size = CLIP_GROUP if values.shape[1] % CLIP_GROUP == 0 else values.shape[1]
-    least, largest = torch.aminmax(values.reshape(values.shape[0], -1, size), dim=-1)
-    peaks = torch.maximum(-least, largest)
+    peaks = values.abs().reshape(values.shape[0], -1, size).amax(-1)
     return peaks, torch.isfinite(peaks).all(1)
 
 
 def _inside(wanted: Tensor, peaks: Tensor) -> Tensor:
     """[out, in] 1 for weights well within what their group can hold. AWQ and searched scales clip those at the edge."""
-    grouped = wanted.reshape(*peaks.shape, -1)
-    return (grouped.abs() <= INNER_SHARE * peaks[..., None]).reshape(wanted.shape).float()
+    sizes = wanted.abs().reshape(*peaks.shape, -1)
+    inside = torch.empty_like(sizes)  # a comparison written as numbers is a fifth of one that is converted
+    return torch.le(sizes, INNER_SHARE * peaks[..., None], out=inside).reshape(wanted.shape)
 
 
-def _shift(pair: LinearPair, part: slice, in_steps: Tensor) -> Tensor:
-    """Sum over each row. Negative gains and folds turn no sign."""
-    found = in_steps.clamp_(-MAX_SHIFT, MAX_SHIFT)
+def _shift(pair: LinearPair, part: slice, values: Tensor, unit: float) -> Tensor:
+    """Sum over each row of values in steps times `unit`. Negative gains and folds turn no sign."""
+    found = values.clamp_(-MAX_SHIFT * unit, MAX_SHIFT * unit)
     columns, rows = pair.column_factor(), pair.row_fold
-    summed = found.sum(1) if columns is None else found @ columns.sign()
+    summed = (found.sum(1) if columns is None else found @ columns.sign()) / unit
     return summed if rows is None else summed * rows[part].sign()
 
 

@@ -74,7 +74,7 @@ class StoredGrid:
     def variance(self, weight: Tensor, part: slice) -> Tensor:
         """Only the mean square: all that integers need is their step."""
         if self.kind == "int" and self.scales is not None:
-            return self.scales.rows(part).square() / 12
+            return self.scales.variances(part)
         return self.rounding(weight, part).variance
 
 
@@ -159,27 +159,33 @@ class PairRounding:
             reach=torch.maximum(found.reach, least / 2), variance=torch.maximum(found.variance, least.square() / 12)
         )
 
-    def variance(self, part: slice, steps: Tensor, size: int) -> Tensor:
-        """Only the mean square. `steps`: `group_steps` of the folded reference's rows."""
+    def variance(self, part: slice, steps: Tensor, size: int, out: Tensor) -> Tensor:
+        """Only the mean square, into `out`. `steps`: `group_steps` of the folded reference's rows."""
         weight = self.pair.candidate[part]
         found = self.grid.variance(weight, part)
         if self.bits is not None:
             found = found + _simulated_steps(weight, self.bits).square() / 12
         columns, rows = self.pair.column_factor(), self.pair.row_fold
         if columns is not None:
-            found = found * columns.square()
+            found = torch.mul(found, columns.square(), out=out)
         if rows is not None:
-            found = found / rows[part, None].square()
-        least = self.least(steps, size)
-        return found if least is None else torch.maximum(found, least.square() / 12)
+            found = torch.div(found, rows[part, None].square(), out=out)
+        if self.is_plain:
+            return found if found is out else out.copy_(found)
+        least = (steps * self._least_share).square() / 12
+        grouped = (*least.shape, size)
+        torch.maximum(found.reshape(grouped), least[..., None], out=out.view(grouped))
+        return out
 
     def least(self, steps: Tensor, size: int) -> Tensor | None:
         """[rows, in] the step that is expected at least; None for plain values."""
-        if self.is_plain:
-            return None
+        return None if self.is_plain else (steps * self._least_share).repeat_interleave(size, dim=1)
+
+    @property
+    def _least_share(self) -> float:
         scheme = self.pair.stored.form.scheme if self.pair.stored is not None else None
         bits = scheme.num_bits if scheme is not None and scheme.num_bits else 4
-        return (steps * (MIN_SHARE * LEVELS / (2**bits - 1))).repeat_interleave(size, dim=1)
+        return MIN_SHARE * LEVELS / float(2**bits - 1)
 
     @property
     def is_plain(self) -> bool:

@@ -12,7 +12,7 @@ from degarble_engine.attribution import row_parts as blocks
 from degarble_engine.attribution.linear_pair import LinearPair
 from degarble_engine.attribution.measures import measure
 from degarble_engine.attribution.rounding_step import reference_steps
-from degarble_engine.attribution.row_sums import pair_sums
+from degarble_engine.attribution.row_sums import MAX_JUDGED_TOKENS, judged_tokens, pair_sums
 from degarble_engine.attribution.stored_rounding import pair_rounding
 from degarble_engine.numerics.precision import FP32
 from tests.conftest import unpacked_golden
@@ -76,8 +76,16 @@ def test_blocks_give_what_whole_matrices_give(form: str) -> None:
         assert close(rows.shift, (delta * signs / (12 * whole.variance).sqrt().clamp_min(1e-30)).clamp(-50, 50).sum(1))
 
 
-def test_one_bad_row_of_all_is_found_in_the_last_block() -> None:
+def test_many_tokens_are_judged_at_equal_distances_and_the_first_always() -> None:
+    assert judged_tokens(0).tolist() == [] and judged_tokens(5).tolist() == [0, 1, 2, 3, 4]
+    many = judged_tokens(5000)
+    assert len(many.unique()) == MAX_JUDGED_TOKENS and int(many[0]) == 0 and int(many[-1]) == 4999
+
+
+@pytest.mark.parametrize("num_tokens", [40, 3 * MAX_JUDGED_TOKENS])
+def test_one_bad_row_of_all_is_found_in_the_last_block(num_tokens: int) -> None:
     one = pair("auto-round-awq-w4-asym-g128")
+    one.input = torch.randn(num_tokens, one.reference.shape[1], generator=torch.Generator().manual_seed(5))
     one.candidate_bias = None
     one.candidate_gain, one.row_fold = one.reference_gain, None
     healthy = measure(one, 0, False, None)
