@@ -96,6 +96,13 @@ class StreamedWeights:
                 return modules[expert] if expert < len(modules) else modules[0]
         return self.module_of(name)
 
+    def expert_modules(self, name: str, expert: int) -> list[StoredModule]:
+        """The stored modules of one expert's share of a fused parameter: gate and up, or down; or one that holds all experts."""
+        pieces = [modules for _, modules in self._expert_pieces(name)]
+        found = [modules[min(expert, len(modules) - 1)] for modules in pieces]
+        one = None if found else self.module_of(name)
+        return found if one is None else [one]
+
     def has(self, name: str) -> bool:
         """Whether the parameter can be read."""
         return next(self.stored(name), None) is not None

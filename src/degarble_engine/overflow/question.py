@@ -81,7 +81,7 @@ def overflow_of(model: WalkedModel, question: OverflowQuestion) -> Report:
     return walked_report(
         model,
         run(model.evidence, list(rules_on("overflow_walk").values())),
-        {**walk.inputs.unjudged, **read_raw(model), **_length_dependent(model)},
+        {**walk.inputs.unjudged, **walk.inputs.unseen(), **read_raw(model), **_length_dependent(model)},
         table(walk, lanes, question.lengths) | {"advice": advice(walk, lanes, model.evidence.get("source"))},
     )
 

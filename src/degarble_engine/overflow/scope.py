@@ -55,6 +55,17 @@ class Scope:
         """The innermost module."""
         return self.stack[-1][1] if self.stack else None
 
+    def expert_of(self, weight: Tensor) -> tuple[str, int] | None:
+        """(parameter, number) of a slice of the stacked experts at work; None for anything else."""
+        module = self.module
+        for name, stacked in ({} if module is None else module._parameters).items():
+            if stacked is None or stacked.ndim != 3 or weight.ndim != 2 or stacked.device != weight.device:
+                continue
+            if weight.untyped_storage().data_ptr() == stacked.untyped_storage().data_ptr():
+                number, rest = divmod(weight.storage_offset() - stacked.storage_offset(), stacked.stride(0))
+                return (name, number) if rest == 0 and 0 <= number < stacked.shape[0] else None
+        return None
+
     @contextmanager
     def on(self, layer: nn.Module) -> Iterator[None]:
         """Follow the modules of a layer while it runs."""

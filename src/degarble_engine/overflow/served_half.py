@@ -30,4 +30,4 @@ def served_half(candidate: WalkedModel, batch: TokenBatch) -> tuple[OverflowWalk
     wide = WalkedModel(candidate.evidence, edit=candidate.edit, config_values=dict(candidate.config_values))
     lanes = lanes_of(["fp16"], ENGINES)
     walk = range_walk(wide, [batch], lanes)
-    return evidence_of(walk, lanes), walk.inputs.unjudged
+    return evidence_of(walk, lanes), walk.inputs.unjudged | walk.inputs.unseen()

@@ -34,8 +34,8 @@ BLOCK_ENDS = frozenset({"o_proj", "out_proj", "down_proj", "wo", "w2", "fc2", "c
 """Linears that end a block: engines with a stream in fp32 have them write it (exllamav3: out_dtype = torch.float)."""
 SUM_STEP = 32
 """Inputs summed exactly before the running sum of an fp16 GEMM is rounded: two steps of a tensor core."""
-Watch = Callable[[str, Tensor], None]
-"""(linear, its input)."""
+Watch = Callable[[str, Tensor, tuple[str, int] | None], None]
+"""(linear or experts, input, parameter and number of the expert)."""
 
 
 class Simulation(TorchFunctionMode):
@@ -133,11 +133,10 @@ class Simulation(TorchFunctionMode):
         half_sums = switches.gemm_acc is torch.float16 and not is_router
         given = switches.router if is_router else torch.float16 if half_sums else switches.activation
         first = args[0]
+        self._show_input(name, module, args)
         if name == "linear":
             self._name_events(module)
             self.ledger.peak(first, module, "input")
-            if self.on_input is not None:
-                self.on_input(module, first)
             first = self._settled(first, given, module, "input")
             weight, bias = args[1], args[2] if len(args) > 2 else kwargs.get("bias")
             before = self._linear(first, self._weight(weight), bias, half_sums)
@@ -150,6 +149,14 @@ class Simulation(TorchFunctionMode):
             self.ledger.peak(before, module, "output")
             self._writer = module
         return output
+
+    def _show_input(self, name: str, module: str, args: Any) -> None:
+        """To whoever watches: of linears, and of every expert by itself, however its family multiplies."""
+        if self.on_input is None or len(args) < 2 or not isinstance(args[1], Tensor):
+            return
+        expert = self.scope.expert_of(args[1]) if self.scope.kind == EXPERTS else None
+        if expert is not None or name == "linear":
+            self.on_input(module, args[0], expert)
 
     def _name_events(self, linear: str) -> None:
         for event in self._unnamed:
