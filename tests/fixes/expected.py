@@ -40,7 +40,7 @@ SAFE_ALONE = frozenset({
 JUDGED_ALONE = frozenset({
     "added-token-unknown", "additional-token-unknown", "block-halves-interleaved", "class-of-qwen",
     "class-overrides-pipeline", "config-key-ill-typed",
-    "experts-stacked-with-nothing-lost", "foreign-special-tokens", "foreign-tokenizer-config",
+    "experts-stacked-with-nothing-lost", "first-token-beyond-half", "foreign-special-tokens", "foreign-tokenizer-config",
     "fused-group-partly-skipped", "g-idx-uninformative", "gate-and-up-exchanged",
     "gate-and-up-exchanged-everywhere", "gate-and-up-interleaved", "group-out-of-range", "groups-uneven",
     "head-untied-without-head", "header-malformed-trailing", "layer-declared-away", "lm-head-missing",
@@ -82,6 +82,7 @@ BYTES_WITH_REFERENCE: Mapping[str, str] = {
 
 BYTES_ALONE: Mapping[str, str] = {
     **BYTES_WITH_REFERENCE,
+    "first-token-beyond-half": "the product is scaled by powers of two, not what the fault changed",
     "tie-flag-beside-new-head": "the new head stays, and is now used",
     "lm-head-missing": "the head is lost; the model is declared tied",
     "fused-group-partly-skipped": "the group becomes plain",
@@ -96,6 +97,7 @@ NOT_WITH_REFERENCE: Mapping[str, str] = {
     "unsafe-container": "pickles are never opened, and the reference has none",
     "kernel-shape-unsupported": "the file is right, and a kernel cannot read it",
     "bf16-declared-served-fp16": "a matter of serving",
+    "first-token-beyond-half": "four tensors of every layer changed together: no single one brings it back",
     "only-one-layer-quantized": "nothing would be left of the checkpoint",
     "quantized-share-too-small": "nothing would be left of the checkpoint",
     "weights-differ-beyond-format": "all layers of the small model are exchanged, so that none is left to recognise it by",
