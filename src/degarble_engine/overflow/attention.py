@@ -19,8 +19,8 @@ from degarble.errors import TargetError
 from degarble_engine.overflow.ledger import NOT_FINITE, Ledger
 from degarble_engine.overflow.switches import Switches, rounded
 
-BLOCK_ELEMENTS = 1 << 24
-"""Scores in memory at once."""
+BLOCK_ELEMENTS = 1 << 20
+"""Scores in memory at once: 4 MiB stay in the cache; 64 would be mapped anew, page by page, for each of twenty steps."""
 SUM_STEP = 64
 """Keys whose products are summed in fp32 before the running sum is rounded: a tile of the kernels."""
 KNOWN = frozenset({"dropout", "softcap", "s_aux", "sliding_window", "is_causal", "position_ids", "use_cache",
@@ -49,11 +49,14 @@ class Attention:
         parts, before, after = [], [], []
         for start, end in self._blocks(query, key):
             seen = _visible(mask, start, end, query, key)
-            raw = query[:, :, start:end] @ key.transpose(2, 3)
+            keys = _reach(seen)
+            seen = seen[..., keys]
+            raw = query[:, :, start:end] @ key[:, :, keys].transpose(2, 3)
             before.append(_largest(raw, seen))
             after.append(before[-1] * scaling)
             scores = rounded(rounded(raw, self.switches.qk) * scaling, self.switches.qk)
-            parts.append(self._weighted(_capped(scores, kwargs.get("softcap")), seen, value, kwargs.get("s_aux"), name))
+            capped = _capped(scores, kwargs.get("softcap"))
+            parts.append(self._weighted(capped, seen, value[:, :, keys], kwargs.get("s_aux"), name))
         self._note_scores(torch.cat(before, 1), torch.cat(after, 1), name)
         output = torch.cat(parts, 2)
         self.ledger.peak(output, name, "P.V")
@@ -73,11 +76,9 @@ class Attention:
         limit = torch.finfo(self.switches.qk).max if self.switches.qk is not torch.float32 else math.inf
         self.ledger.note(before > limit, before, name, "q.k", NOT_FINITE)
 
-    def _weighted(self, scores: Tensor, seen: Tensor | None, value: Tensor, sinks: Tensor | None, name: str) -> Tensor:
+    def _weighted(self, scores: Tensor, seen: Tensor, value: Tensor, sinks: Tensor | None, name: str) -> Tensor:
         """Softmax and the sum over values. [batch, heads, block, value_dim]"""
-        scores = scores.nan_to_num(0.0, 3e38, -3e38)
-        if seen is not None:
-            scores = scores.masked_fill(~seen, -math.inf)
+        scores = scores.nan_to_num(0.0, 3e38, -3e38).masked_fill(~seen, -math.inf)
         top = scores.amax(-1, keepdim=True).clamp_min(-3e38)
         sink = None if sinks is None else sinks.reshape(1, -1, 1, 1)
         top = top if sink is None else torch.maximum(top, sink)
@@ -98,7 +99,7 @@ def _half_sum(weights: Tensor, value: Tensor) -> Tensor:
     return running
 
 
-def _visible(mask: Tensor | None, start: int, end: int, query: Tensor, key: Tensor) -> Tensor | None:
+def _visible(mask: Tensor | None, start: int, end: int, query: Tensor, key: Tensor) -> Tensor:
     """Which keys a block of queries sees, [batch or 1, heads or 1, block, keys] bool."""
     if mask is None:
         rows = torch.arange(start, end)[:, None] + key.shape[2] - query.shape[2]
@@ -107,10 +108,17 @@ def _visible(mask: Tensor | None, start: int, end: int, query: Tensor, key: Tens
     return part if part.dtype is torch.bool else part > -1.0
 
 
-def _largest(scores: Tensor, seen: Tensor | None) -> Tensor:
+def _reach(seen: Tensor) -> slice:
+    """The keys that a block of queries sees, from the first to the last; from a whole tile on, so that sums round alike."""
+    there = seen.flatten(0, -2).any(0).nonzero()
+    if not len(there):
+        return slice(0, 1)
+    return slice(int(there[0]) // SUM_STEP * SUM_STEP, int(there[-1]) + 1)
+
+
+def _largest(scores: Tensor, seen: Tensor) -> Tensor:
     """Largest |q.k| that counts, for every query. [batch, block]"""
-    size = scores.abs()
-    return (size if seen is None else size.masked_fill(~seen, 0.0)).amax((1, 3))
+    return scores.abs().masked_fill(~seen, 0.0).amax((1, 3))
 
 
 def _capped(scores: Tensor, softcap: float | None) -> Tensor:
