@@ -30,6 +30,12 @@ def overflow(
     lengths: Annotated[
         str, typer.Option(help="Tokens: 512, 128,512 or 512..32k (doubling).", metavar="RANGE")
     ] = "16..256",
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            min=1, help="Run only lengths that take about so many seconds; the others are named.", metavar="SECONDS"
+        ),
+    ] = None,
     text: Text = None,
     prompts: Prompts = None,
     fail_on: FailOn = "error",
@@ -56,6 +62,7 @@ def overflow(
         lengths=question.read_lengths(lengths),
         texts=texts_of(text, prompts),
         progress=None if quiet else WalkProgress(),
+        budget_seconds=budget,
     )
     report = question.overflow(target, asked)
     write_report(report, places, detail=-1 if quiet else int(verbose))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from degarble.engines.arithmetic import engine_arithmetic
 from degarble.errors import EvidenceMissing, UsageError
@@ -15,6 +15,7 @@ from degarble_engine.numerics.tokens import TokenBatch, batch_of, built_in_texts
 from degarble_engine.numerics.walk import Watch
 from degarble_engine.numerics.walked_model import WalkedModel
 from degarble_engine.overflow.advice import advice
+from degarble_engine.overflow.budget import affordable
 from degarble_engine.overflow.range_walk import range_walk
 from degarble_engine.overflow.switches import NAMES, lanes_of
 from degarble_engine.overflow.verdict import evidence_of, table
@@ -35,6 +36,8 @@ class OverflowQuestion:
     lengths: Sequence[int] = (16, 32, 64, 128, 256)
     texts: Sequence[str] | None = None
     progress: Watch | None = None
+    budget_seconds: float | None = None
+    """Longer lengths that would take more are named and not run."""
 
 
 def read_lengths(text: str) -> tuple[int, ...]:
@@ -76,12 +79,16 @@ def overflow(target: str, question: OverflowQuestion) -> Report:
 def overflow_of(model: WalkedModel, question: OverflowQuestion) -> Report:
     """The same for an opened model."""
     lanes = lanes_of(question.dtypes, question.engines)
+    left_out: dict[str, str] = {}
+    if question.budget_seconds is not None:
+        fitting, left_out = affordable(model, lanes, question.lengths, question.budget_seconds)
+        question = replace(question, lengths=fitting)
     walk = range_walk(model, _batches(model, question), lanes, question.progress)
     model.evidence.supply("overflow_walk", evidence_of(walk, lanes))
     return walked_report(
         model,
         run(model.evidence, list(rules_on("overflow_walk").values())),
-        {**walk.inputs.unjudged, **walk.inputs.unseen(), **read_raw(model), **_length_dependent(model)},
+        {**walk.inputs.unjudged, **walk.inputs.unseen(), **read_raw(model), **_length_dependent(model), **left_out},
         table(walk, lanes, question.lengths) | {"advice": advice(walk, lanes, model.evidence.get("source"))},
     )
 

@@ -76,6 +76,17 @@ def range_walk(
     return found
 
 
+@torch.no_grad()
+def first_layer(model: WalkedModel, batch: TokenBatch, lanes: Sequence[Lane]) -> None:
+    """Only the first layer, for what it costs."""
+    batch, scope, one = _clear_of_heads(model, batch), Scope(), model.counterfactual(model.edit)
+    start, inputs = one.start(batch), InputObserver(model)
+    with model.layer(0) as module, scope.on(module):
+        for lane in (EXACT_LANE, *lanes):
+            run = _lane_run(lane, scope, batch, start, inputs)
+            run.simulation.run(partial(one.run, 0, module, run.hidden))
+
+
 def _lane_run(lane: Lane, scope: Scope, batch: TokenBatch, start: Tensor, inputs: InputObserver) -> LaneRun:
     ledger = Ledger(batch.valid, keeps_peaks=lane is EXACT_LANE)
     simulation = Simulation(lane.switches, scope, ledger, inputs.see if lane is EXACT_LANE else None)
