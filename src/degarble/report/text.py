@@ -19,12 +19,19 @@ from degarble.report.kv_request import KIND as KV_REQUEST
 from degarble.report.kv_request import kv_request_lines
 from degarble.report.overflow import KIND as OVERFLOW
 from degarble.report.overflow import overflow_lines
+from degarble.report.quantize import KIND as QUANTIZE
+from degarble.report.quantize import quantize_lines
 from degarble.report.visible import visible_report
 from degarble.report.words import accepted_note, headline, measured, plural, severity_of, waiver_notes, where, words_of
 from degarble.runner import Outcome
 
 ENDINGS = (".txt",)
-TABLES = {OVERFLOW: overflow_lines, KV_PRECISION: kv_precision_lines, KV_REQUEST: kv_request_lines}
+TABLES = {
+    OVERFLOW: overflow_lines,
+    KV_PRECISION: kv_precision_lines,
+    KV_REQUEST: kv_request_lines,
+    QUANTIZE: quantize_lines,
+}
 WIDTH = 100
 MAX_FULL = 100
 """Causes told in full; further ones get a line each."""

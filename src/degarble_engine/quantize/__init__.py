@@ -1,0 +1,1 @@
+"""Quantisation: from a plain checkpoint to a verified quantised one."""

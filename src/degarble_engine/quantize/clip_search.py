@@ -1,0 +1,124 @@
+"""The grid of each group by search: clip where the squared error is least, instead of keeping the largest weight whole.
+
+    min over (low, high) of  sum_i h_i (w_i - round(w_i))^2      h_i = 1, or the mean square of input i
+
+One outlier of a group of 64 stretches the step of the other 63. Both ends of an asymmetric range shrink on their own, so
+the zero point is searched, too; the symmetric range has one end. The scale is then refitted to the codes it led to,
+
+    s = sum h w c / sum h c^2          c = code - zero
+
+which is the least-squares scale for those codes, and rounded again; both steps can only lower the error, and a step that
+does not is left out (scales are rounded to their stored dtype on the way).
+
+Papers: OMSE (Choukroun et al. 2019, arXiv:1902.06822) for the search by squared error, LSQ-style refits as in
+HQQ/AutoGPTQ's `mse` option; the weighting by inputs is OBS's diagonal (Frantar et al. 2022, arXiv:2208.11580).
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from degarble_engine.quantize.grid import E4M3_MAX, FloatGrid, Grid, IntGrid, stored_scale
+from degarble_engine.quantize.scheme import QuantScheme
+
+FINE = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.62, 0.54)
+"""What is left of the range, where one end is searched."""
+COARSE = (1.0, 0.87, 0.74, 0.61)
+"""The same for each of two ends, all pairs; then pairs a step of NEAR around the best."""
+NEAR = 0.065
+REFITS = 3
+ROWS_ELEMENTS = 1 << 17
+"""Weights searched together: temporaries stay in the processor's cache, which is several times as fast."""
+
+
+def search_grid(weight: Tensor, scheme: QuantScheme, dtype: torch.dtype, importance: Tensor | None = None) -> Grid:
+    """The best grid for a matrix [out, in]; `importance` [in] weighs the inputs."""
+    if scheme.type == "float":
+        return _float_grid(weight, scheme, dtype)
+    size = scheme.group_of(weight.shape[1])
+    grouped = weight.reshape(weight.shape[0], -1, size)
+    weighting = torch.ones(grouped.shape[1:]) if importance is None else importance.float().reshape(-1, size)
+    weighting = weighting / weighting.mean(-1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny)
+    found = []
+    for rows in grouped.split(max(1, ROWS_ELEMENTS // weight.shape[1])):
+        search = _Search(rows, weighting, scheme.num_bits, dtype)
+        found.append(search.symmetric() if scheme.symmetric else search.asymmetric())
+    scales, zeros = (torch.cat(parts) for parts in zip(*found, strict=True))
+    return IntGrid(scales=scales, zeros=zeros, num_bits=scheme.num_bits, group_size=size)
+
+
+def _float_grid(weight: Tensor, scheme: QuantScheme, dtype: torch.dtype) -> FloatGrid:
+    """E4M3 has twelve octaves of normal numbers: clipping gains nothing, so the largest weight sets the scale."""
+    block = scheme.block_shape
+    if block is None:
+        return FloatGrid(scales=stored_scale(weight.abs().amax(1, keepdim=True) / E4M3_MAX, dtype))
+    rows, columns = (-(-size // step) for size, step in zip(weight.shape, block, strict=True))
+    padded = torch.zeros(rows * block[0], columns * block[1])
+    padded[: weight.shape[0], : weight.shape[1]] = weight
+    amax = padded.abs().reshape(rows, block[0], columns, block[1]).amax((1, 3))
+    return FloatGrid(scales=stored_scale(amax / E4M3_MAX, dtype), block=block)
+
+
+class _Search:
+    """One matrix, [out, groups, group]."""
+
+    def __init__(self, grouped: Tensor, weighting: Tensor, num_bits: int, dtype: torch.dtype) -> None:
+        self.weight = grouped
+        self.weighting = weighting  # [groups, group]
+        self.limit = (1 << num_bits) - 1
+        self.dtype = dtype
+        shape = grouped.shape[:2]
+        self.best = torch.full(shape, torch.inf)
+        self.scales = torch.full(shape, 1.0)
+        self.zeros = torch.full(shape, float((self.limit + 1) // 2))
+
+    def symmetric(self) -> tuple[Tensor, Tensor]:
+        """One end; the zero is the middle code."""
+        amax = self.weight.abs().amax(-1)
+        for shrink in FINE:
+            self._offer(stored_scale(2 * amax * shrink / self.limit, self.dtype), self.zeros)
+        return self._refitted()
+
+    def asymmetric(self) -> tuple[Tensor, Tensor]:
+        """Both ends."""
+        low, high = self.weight.amin(-1).clamp_max(0), self.weight.amax(-1).clamp_min(0)
+        ends = torch.ones(2, *low.shape)
+        for below, above in product(COARSE, COARSE):
+            self._offer_range(low, high, torch.full_like(low, below), torch.full_like(low, above), ends)
+        coarse = ends.clone()
+        for below, above in product((-NEAR, 0.0, NEAR), (-NEAR, 0.0, NEAR)):
+            if below or above:
+                self._offer_range(low, high, coarse[0] + below, coarse[1] + above, ends)
+        return self._refitted()
+
+    def _offer_range(self, low: Tensor, high: Tensor, below: Tensor, above: Tensor, ends: Tensor) -> None:
+        scales = stored_scale((high * above - low * below) / self.limit, self.dtype)
+        better = self._offer(scales, torch.round(-low * below / scales).clamp_(0, self.limit))
+        ends[0], ends[1] = torch.where(better, below, ends[0]), torch.where(better, above, ends[1])
+
+    def _steps(self, scales: Tensor, zeros: Tensor) -> Tensor:
+        low = -zeros[..., None]
+        return torch.round(self.weight / scales[..., None]).clamp_(low, low + self.limit)
+
+    def _offer(self, scales: Tensor, zeros: Tensor) -> Tensor:
+        """Take a candidate wherever it is better; tell where."""
+        error = self._steps(scales, zeros).mul_(scales[..., None]).sub_(self.weight)
+        loss = error.square_().mul_(self.weighting).sum(-1)
+        better = loss < self.best
+        self.best = torch.where(better, loss, self.best)
+        self.scales = torch.where(better, scales, self.scales)
+        self.zeros = torch.where(better, zeros, self.zeros)
+        return better
+
+    def _refitted(self) -> tuple[Tensor, Tensor]:
+        for _ in range(REFITS):
+            steps = self._steps(self.scales, self.zeros)
+            weighted = steps * self.weighting
+            above = (weighted * self.weight).sum(-1)
+            below = (weighted * steps).sum(-1)
+            fitted = torch.where((below > 0) & (above > 0), above / below.clamp_min(1e-30), self.scales)
+            self._offer(stored_scale(fitted, self.dtype), self.zeros)
+        return self.scales, self.zeros

@@ -1,0 +1,45 @@
+"""What an export is: the stored tensors of one matrix, and the config that tells engines how to read them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+
+from degarble.checkpoint.tensor_data import Array
+from degarble_engine.quantize.grid import Grid
+from degarble_engine.quantize.scheme import QuantScheme
+
+
+class Export(ABC):
+    """One layout. It is found by walking the package `exports`."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def refuses(self, scheme: QuantScheme) -> str | None:
+        """Why the layout cannot hold a scheme; None if it can."""
+
+    def refuses_shape(self, scheme: QuantScheme, out_features: int, in_features: int) -> str | None:
+        """Why the layout cannot hold one matrix; None if it can."""
+        size = scheme.group_size
+        if size is not None and in_features % size:
+            fitting = [one for one in (128, 96, 64, 48, 32, 16) if in_features % one == 0]
+            return f"{in_features} inputs are no multiple of groups of {size}" + (
+                f" (of {', '.join(map(str, fitting))} they are)" if fitting else ""
+            )
+        return None
+
+    def scale_dtype(self, scheme: QuantScheme, model_dtype: torch.dtype) -> torch.dtype:
+        """The dtype in which scales will be stored."""
+        return model_dtype
+
+    @abstractmethod
+    def tensors(self, grid: Grid, codes: Array, scheme: QuantScheme, dtype: torch.dtype) -> Mapping[str, Array]:
+        """Suffix -> array, for codes uint8 [out, in]; `dtype` is that of scales."""
+
+    @abstractmethod
+    def config(self, scheme: QuantScheme, ignore: Sequence[str], act_order: bool) -> dict[str, Any]:
+        """The value of `quantization_config`; `ignore` has the full names of linears that stay plain."""

@@ -1,0 +1,1 @@
+"""One way of writing a quantised checkpoint a file."""

@@ -1,0 +1,109 @@
+"""compressed-tensors, the layout of llm-compressor and vLLM: `pack-quantized`, `int-quantized` or `float-quantized`.
+
+    weights only             weight_packed, weight_scale, weight_zero_point (asymmetric), weight_shape
+    integers, activations    weight int8, weight_scale [out, 1]
+    E4M3                     weight, weight_scale [out, 1], or [row blocks, column blocks] under strategy `block`
+
+Static groups found by activation order store no g_idx: `actorder` is `static`, and a reader needs nothing for it.
+Source: compressed-tensors `quantization/quant_args.py`, `quant_config.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from degarble.checkpoint.tensor_data import Array
+from degarble.formats.compressed_pack import pack_zeros
+from degarble.formats.packing import pack_words
+from degarble_engine.quantize.export import Export
+from degarble_engine.quantize.grid import Grid, IntGrid
+from degarble_engine.quantize.scheme import QuantScheme
+
+NUMPY = {
+    torch.bfloat16: np.dtype(ml_dtypes.bfloat16),
+    torch.float16: np.dtype(np.float16),
+    torch.float32: np.dtype(np.float32),
+}
+
+
+class CompressedTensors(Export):
+    """`--export compressed-tensors`, the default."""
+
+    name: ClassVar[str] = "compressed-tensors"
+
+    def refuses(self, scheme: QuantScheme) -> str | None:
+        """See Export.refuses."""
+        return None
+
+    def tensors(self, grid: Grid, codes: Array, scheme: QuantScheme, dtype: torch.dtype) -> Mapping[str, Array]:
+        """See Export.tensors."""
+        scale = grid.scales.numpy().astype(NUMPY[dtype])
+        if scheme.type == "float":
+            return {"weight": codes.view(ml_dtypes.float8_e4m3fn), "weight_scale": scale}
+        middle = 1 << (scheme.num_bits - 1)
+        if scheme.activation_bits is not None:
+            return {"weight": (codes.astype(np.int16) - middle).astype(np.int8), "weight_scale": scale}
+        found: dict[str, Array] = {
+            "weight_packed": pack_words(codes, scheme.num_bits),
+            "weight_scale": scale,
+            "weight_shape": np.array(codes.shape, np.int64),
+        }
+        if not scheme.symmetric:
+            assert isinstance(grid, IntGrid)
+            found["weight_zero_point"] = pack_zeros(grid.zeros.numpy().astype(np.uint8), scheme.num_bits)
+        return found
+
+    def config(self, scheme: QuantScheme, ignore: Sequence[str], act_order: bool) -> dict[str, Any]:
+        """See Export.config."""
+        label = _label(scheme)
+        weights: dict[str, Any] = {
+            "num_bits": scheme.num_bits,
+            "type": scheme.type,
+            "symmetric": scheme.symmetric,
+            "strategy": scheme.strategy,
+            "group_size": scheme.group_size,
+            "block_structure": list(scheme.block_shape) if scheme.block_shape else None,
+            "dynamic": False,
+            "actorder": "static" if act_order and scheme.strategy == "group" else None,
+        }
+        group = {
+            "targets": ["Linear"],
+            "weights": weights,
+            "input_activations": _activations(scheme),
+            "output_activations": None,
+            "format": label,
+        }
+        return {
+            "quant_method": "compressed-tensors",
+            "format": label,
+            "quantization_status": "compressed",
+            "config_groups": {"group_0": group},
+            "ignore": list(ignore),
+            "kv_cache_scheme": None,
+        }
+
+
+def _label(scheme: QuantScheme) -> str:
+    if scheme.type == "float":
+        return "float-quantized"
+    return "pack-quantized" if scheme.activation_bits is None else "int-quantized"
+
+
+def _activations(scheme: QuantScheme) -> dict[str, Any] | None:
+    """One scale a token, made while serving; for block weights one for 128 inputs of a token, as DeepSeek's kernels."""
+    if scheme.activation_bits is None:
+        return None
+    is_block = scheme.strategy == "block"
+    return {
+        "num_bits": scheme.activation_bits,
+        "type": scheme.type,
+        "symmetric": True,
+        "strategy": "group" if is_block else "token",
+        "group_size": scheme.block_shape[1] if is_block and scheme.block_shape else None,
+        "dynamic": True,
+    }

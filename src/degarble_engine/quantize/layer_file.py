@@ -1,0 +1,71 @@
+"""What one layer became, as a file of its own in the working folder: complete or not there.
+
+A safetensors file whose metadata has the records of its matrices. A job that was killed finds the layers that are done,
+and the final shards are put together from these files' bytes without reading them as numbers again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from degarble.checkpoint.folder import LocalFile
+from degarble.checkpoint.interface import TensorInfo
+from degarble.checkpoint.safetensors import METADATA_KEY, read_header
+from degarble.checkpoint.tensor_data import Array
+from degarble.checkpoint.workspace import dtype_name
+from degarble.errors import DegarbleError, UsageError
+from degarble.whole_file import write_whole
+
+
+class MatrixRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one matrix."""
+
+    module: str
+    shape: tuple[int, int]
+    tokens: int
+    """Of calibration that reached it; 0 for a method that needs none."""
+    error: float
+    """Root of what is left of the error over the root of the matrix, in the method's own measure: of outputs on the
+    calibration text where there is one, else of weights."""
+    plain_error: float
+    """The same of rounding to nearest."""
+    bits: float
+    """Stored bits a weight, with scales and zero points."""
+    digest: str
+    """Of the fp32 values that readers must get."""
+    notes: tuple[str, ...] = ()
+
+
+def layer_name(index: int) -> str:
+    """File name of a layer."""
+    return f"layer-{index:05d}.safetensors"
+
+
+def write_layer(file: Path, tensors: Mapping[str, Array], records: list[MatrixRecord]) -> None:
+    """Write it whole."""
+    entries: dict[str, object] = {METADATA_KEY: {"records": msgspec.json.encode(records).decode()}}
+    data: list[bytes] = []
+    cursor = 0
+    for name, array in tensors.items():
+        raw = np.ascontiguousarray(array).tobytes()
+        entries[name] = {
+            "dtype": dtype_name(array), "shape": list(array.shape), "data_offsets": [cursor, cursor + len(raw)]
+        }  # fmt: skip
+        cursor += len(raw)
+        data.append(raw)
+    header = msgspec.json.encode(entries)
+    header += b" " * (-len(header) % 8)
+    write_whole(file, b"".join([len(header).to_bytes(8, "little"), header, *data]))
+
+
+def read_layer(file: Path) -> tuple[Mapping[str, TensorInfo], list[MatrixRecord]]:
+    """Headers and records. Raises UsageError for a file that was damaged since."""
+    try:
+        header = read_header(LocalFile(file, "safetensors"), file.name)
+        return header.tensors, msgspec.json.decode(header.metadata["records"], type=list[MatrixRecord])
+    except (DegarbleError, KeyError, msgspec.DecodeError) as error:
+        raise UsageError(f"{file}: damaged ({error}): delete its folder to start anew") from None

@@ -1,0 +1,163 @@
+"""One decoder layer: its linears are rounded in the order in which they run, each on what the ones before it now give.
+
+    pass over the reference     inputs of every stage to the shelf, and the reference's next hidden state
+    for every stage             q k v | o | gate up | down          (whatever reads one tensor is one stage)
+        pass as far as it       sums of its inputs, behind all that is quantised
+        round                   all rows of the stage side by side; the new values take the place of the old
+    pass over the layer         the next hidden state behind the quantised prefix
+
+A method that needs no inputs skips every pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from degarble_engine.numerics.tap import is_experts
+from degarble_engine.numerics.walked_model import WalkedModel
+from degarble_engine.quantize.calibration_stream import (
+    Caught,
+    Chunk,
+    input_of,
+    inputs_of_all,
+    remembering,
+    stages_of,
+)
+from degarble_engine.quantize.expert_rounding import Catch, expert_statistics
+from degarble_engine.quantize.input_statistics import InputStatistics
+from degarble_engine.quantize.interface import MatrixTask, Method, Rounded
+from degarble_engine.quantize.scheme import QuantScheme
+from degarble_engine.quantize.shelf import Shelf
+from degarble_engine.quantize.site import DOWN, FUSED, Site, Wanted, sites_of
+
+Take = Callable[[Site, Rounded, int], None]
+"""(matrix, what became of it, tokens that it was calibrated on)."""
+
+
+@dataclass(slots=True, kw_only=True)
+class LayerRounding:
+    """What stays the same from layer to layer."""
+
+    model: WalkedModel
+    scheme: QuantScheme
+    method: Method
+    scale_dtype: torch.dtype
+    wanted: Wanted
+    chunks: Sequence[Chunk]
+    scratch: Path
+    """A folder that may be made and removed."""
+
+    @torch.no_grad()
+    def round_layer(self, index: int, take: Take) -> None:
+        """Round everything that is wanted, and move the chunks on to the next layer."""
+        with self.model.layer(index) as layer:
+            sites = sites_of(self.model, index, layer, self.wanted)
+            if not self.method.needs_inputs:
+                for stage in sites.values():
+                    for site in stage:
+                        self.round_matrices([site], None, take)
+                return
+            shelf = Shelf(self.scratch)
+            try:
+                _LayerPass(self, index, layer, sites, shelf, take).run()
+            finally:
+                shelf.clear()
+
+    def round_matrices(self, sites: Sequence[Site], statistics: InputStatistics | None, take: Take) -> None:
+        """Round matrices that read one input, put them in place, and hand them on."""
+        for group in self._together(sites):
+            weights = [site.weight.float() for site in group]
+            task = MatrixTask(
+                weight=torch.cat(weights), scheme=self.scheme, scale_dtype=self.scale_dtype, statistics=statistics
+            )
+            rounded = self.method.round(task)
+            start = 0
+            for site, weight in zip(group, weights, strict=True):
+                part = rounded.of_rows(start, start + weight.shape[0])
+                start += weight.shape[0]
+                assert torch.equal(part.grid.decode(part.grid.encode(part.values)), part.values)
+                site.weight.copy_(part.values)
+                take(site, part, statistics.tokens if statistics is not None else 0)
+
+    def _together(self, sites: Sequence[Site]) -> Iterator[Sequence[Site]]:
+        if self.scheme.rows_are_apart:
+            yield sites
+        else:
+            yield from ([site] for site in sites)
+
+
+@dataclass(slots=True)
+class _LayerPass:
+    """One layer with calibration text."""
+
+    job: LayerRounding
+    index: int
+    layer: nn.Module
+    sites: dict[str, list[Site]]
+    shelf: Shelf
+    take: Take
+
+    def run(self) -> None:
+        """See the top of the file."""
+        chunks = self.job.chunks
+        stages = stages_of(chunks[0], self.index, self.layer, list(self.sites)) if self.sites else []
+        self._read_reference(stages)
+        settled: list[str] = []
+        for stage in stages:
+            if is_experts(self.layer.get_submodule(stage[0])):
+                self._round_experts(stage[0], settled)
+            else:
+                statistics = self._statistics(stage[0], settled)
+                self.job.round_matrices([site for path in stage for site in self.sites[path]], statistics, self.take)
+                settled += stage
+        for path in sorted(set(self.sites) - {path for stage in stages for path in stage}):
+            self.job.round_matrices(self.sites[path], None, self.take)
+        for chunk in chunks:
+            with remembering(self.layer, settled, self.shelf, chunk.number):
+                chunk.hidden = chunk.model.run(self.index, self.layer, chunk.hidden)
+
+    def _read_reference(self, stages: Sequence[Sequence[str]]) -> None:
+        for chunk in self.job.chunks:
+            caught, output = inputs_of_all(chunk, self.index, self.layer, chunk.reference, stages)
+            for path, rows in caught.items():
+                self.shelf.put(chunk.number, f"in.{path}", rows)
+            chunk.reference = output
+
+    def _statistics(self, path: str, settled: Sequence[str]) -> InputStatistics:
+        found: InputStatistics | None = None
+        for chunk in self.job.chunks:
+            with remembering(self.layer, settled, self.shelf, chunk.number):
+                caught = input_of(chunk, self.index, self.layer, path)
+            if caught is None:
+                continue
+            found = found or InputStatistics.empty(caught.rows.shape[1], has_reference=True)
+            found.add(caught.rows, self._reference(chunk, path, caught.rows))
+        return found or InputStatistics.empty(self.sites[path][0].weight.shape[1], has_reference=False)
+
+    def _reference(self, chunk: Chunk, path: str, rows: Tensor) -> Tensor | None:
+        known = self.shelf.get(chunk.number, f"in.{path}")
+        return known if known is not None and known.shape == rows.shape else None
+
+    def _round_experts(self, path: str, settled: Sequence[str]) -> None:
+        """Gate and up of every expert on its own tokens; then down, behind the new gate and up."""
+        module = self.layer.get_submodule(path)
+        for leaf in (FUSED, DOWN):
+            sites = [site for site in self.sites[path] if site.leaf == leaf]
+            for statistics in expert_statistics(self.job.chunks, self._catcher(path, settled), module, leaf):
+                for number, own in statistics.items():
+                    matrices = [site for site in sites if site.expert == number]
+                    if matrices:
+                        self.job.round_matrices(matrices, own, self.take)
+
+    def _catcher(self, path: str, settled: Sequence[str]) -> Catch:
+        def catch(chunk: Chunk) -> Caught | None:
+            with remembering(self.layer, settled, self.shelf, chunk.number):
+                found: Caught | None = input_of(chunk, self.index, self.layer, path)
+            return found
+
+        return catch

@@ -1,0 +1,95 @@
+"""What was asked for: everything that decides the bytes of the result, apart from the model and the text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from types import ModuleType
+from typing import TypeVar
+
+import msgspec
+
+from degarble.errors import UsageError
+from degarble.formats.interface import StoredModule
+from degarble.registry import walk
+from degarble_engine.quantize import exports, methods
+from degarble_engine.quantize.calibration import BUILT_IN
+from degarble_engine.quantize.export import Export
+from degarble_engine.quantize.interface import Method
+from degarble_engine.quantize.scheme import QuantScheme, parse_scheme
+
+Named = TypeVar("Named", Method, Export)
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}\Z")
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True):
+    """Options under the names of the command line."""
+
+    scheme: str = "W4A16"
+    method: str = "rtn"
+    group_size: int | None = None
+    ignore: tuple[str, ...] = ()
+    """Full names of modules, or `re:` and a pattern that matches from the start."""
+    calibration: str = BUILT_IN
+    calibration_samples: int = 128
+    calibration_tokens: int = 512
+    export: str = "compressed-tensors"
+    base_model: str | None = None
+    """Hub id of the model that was quantised, for the card."""
+
+    def quant_scheme(self) -> QuantScheme:
+        """The scheme. Raises UsageError for one that the export cannot hold."""
+        found = parse_scheme(self.scheme, self.group_size)
+        reason = self.layout().refuses(found)
+        if reason is not None:
+            raise UsageError(f"--export {self.export} cannot hold {found.name}: {reason}")
+        return found
+
+    def algorithm(self) -> Method:
+        """The method. Raises UsageError for a name that is none."""
+        return _chosen(known_methods(), self.method, "--method")
+
+    def layout(self) -> Export:
+        """The export. Raises UsageError for a name that is none."""
+        return _chosen(known_exports(), self.export, "--export")
+
+    def ignores(self, module: StoredModule) -> bool:
+        """Whether the caller wants a module left alone."""
+        names = {module.name, module.canonical or module.name}
+        return any(_matches(entry, name) for entry in self.ignore for name in names)
+
+
+def _chosen(known: Mapping[str, Named], name: str, option: str) -> Named:
+    found = known.get(name)
+    if found is None:
+        raise UsageError(f"{option} {name[:40]!r}: {', '.join(sorted(known))}")
+    return found
+
+
+def _matches(entry: str, name: str) -> bool:
+    if not entry.startswith("re:"):
+        return entry == name
+    try:
+        return re.match(entry[3:], name) is not None
+    except re.error as error:
+        raise UsageError(f"--ignore {entry[:80]!r}: not a pattern: {error}") from None
+
+
+@cache
+def known_methods() -> dict[str, Method]:
+    """By name, found by walking the package."""
+    return {kind.name: kind() for kind in _subclasses(methods, Method)}  # type: ignore[type-abstract]
+
+
+@cache
+def known_exports() -> dict[str, Export]:
+    """By name, found by walking the package."""
+    return {kind.name: kind() for kind in _subclasses(exports, Export)}  # type: ignore[type-abstract]
+
+
+def _subclasses(package: ModuleType, parent: type[Named]) -> Iterator[type[Named]]:
+    for module in walk(package):
+        for member in vars(module).values():
+            if isinstance(member, type) and issubclass(member, parent) and member.__module__ == module.__name__:
+                yield member
