@@ -44,7 +44,7 @@ def search_grid(weight: Tensor, scheme: QuantScheme, dtype: torch.dtype, importa
     weighting = weighting / weighting.mean(-1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny)
     found = []
     for rows in grouped.split(max(1, ROWS_ELEMENTS // weight.shape[1])):
-        search = _Search(rows, weighting, scheme.num_bits, dtype)
+        search = _Search(rows, weighting, scheme, dtype)
         found.append(search.symmetric() if scheme.symmetric else search.asymmetric())
     scales, zeros = (torch.cat(parts) for parts in zip(*found, strict=True))
     return IntGrid(scales=scales, zeros=zeros, num_bits=scheme.num_bits, group_size=size)
@@ -65,10 +65,11 @@ def _float_grid(weight: Tensor, scheme: QuantScheme, dtype: torch.dtype) -> Floa
 class _Search:
     """One matrix, [out, groups, group]."""
 
-    def __init__(self, grouped: Tensor, weighting: Tensor, num_bits: int, dtype: torch.dtype) -> None:
+    def __init__(self, grouped: Tensor, weighting: Tensor, scheme: QuantScheme, dtype: torch.dtype) -> None:
         self.weight = grouped
         self.weighting = weighting  # [groups, group]
-        self.limit = (1 << num_bits) - 1
+        self.limit = (1 << scheme.num_bits) - 1
+        self.least_zero = scheme.least_zero
         self.dtype = dtype
         shape = grouped.shape[:2]
         self.best = torch.full(shape, torch.inf)
@@ -96,7 +97,7 @@ class _Search:
 
     def _offer_range(self, low: Tensor, high: Tensor, below: Tensor, above: Tensor, ends: Tensor) -> None:
         scales = stored_scale((high * above - low * below) / self.limit, self.dtype)
-        better = self._offer(scales, torch.round(-low * below / scales).clamp_(0, self.limit))
+        better = self._offer(scales, torch.round(-low * below / scales).clamp_(self.least_zero, self.limit))
         ends[0], ends[1] = torch.where(better, below, ends[0]), torch.where(better, above, ends[1])
 
     def _steps(self, scales: Tensor, zeros: Tensor) -> Tensor:

@@ -17,6 +17,8 @@ class Export(ABC):
     """One layout. It is found by walking the package `exports`."""
 
     name: ClassVar[str]
+    least_zero: ClassVar[int] = 0
+    """The smallest zero point of an asymmetric group that all readers of the layout get right."""
 
     @abstractmethod
     def refuses(self, scheme: QuantScheme) -> str | None:
@@ -43,3 +45,12 @@ class Export(ABC):
     @abstractmethod
     def config(self, scheme: QuantScheme, ignore: Sequence[str], act_order: bool) -> dict[str, Any]:
         """The value of `quantization_config`; `ignore` has the full names of linears that stay plain."""
+
+
+def weight_only(scheme: QuantScheme, widths: Sequence[int]) -> str | None:
+    """Why a layout of integers in groups, without quantised activations, cannot hold a scheme; None if it can."""
+    if scheme.type != "int" or scheme.activation_bits is not None:
+        return "it has integer weights only, and activations as they are"
+    if scheme.num_bits not in widths:
+        return f"it has {' or '.join(map(str, widths))} bits, not {scheme.num_bits}"
+    return None

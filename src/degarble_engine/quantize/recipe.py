@@ -44,7 +44,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
         reason = self.layout().refuses(found)
         if reason is not None:
             raise UsageError(f"--export {self.export} cannot hold {found.name}: {reason}")
-        return found
+        return msgspec.structs.replace(found, least_zero=self.layout().least_zero)
 
     def algorithm(self) -> Method:
         """The method. Raises UsageError for a name that is none."""

@@ -15,6 +15,8 @@ arXiv:2406.17542) shows what it adds to GPTQ's result.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -24,28 +26,71 @@ BLOCK = 64
 RIDGE = 1e-6
 
 
-def refined(
-    target: Tensor, hessian: Tensor, grid: Grid, values: Tensor, rounds: int, dtype: torch.dtype
-) -> tuple[Grid, Tensor]:
+def refined(fit: Fit, rounds: int, dtype: torch.dtype) -> Fit:
     """Alternate; the loss of no row ever grows."""
     for _ in range(rounds):
-        if isinstance(grid, IntGrid):
-            grid, values = fitted_scales(target, hessian, grid, values, dtype)
-        values = descended(target, hessian, grid, values)
-    return grid, values
+        if isinstance(fit.grid, IntGrid):
+            fit = fitted_scales(fit, fit.grid, dtype)
+        fit = descended(fit)
+    return fit
 
 
-def losses(target: Tensor, hessian: Tensor, values: Tensor) -> Tensor:
-    """(v - t) H (v - t)^T of every row. [out]"""
-    off = values - target
-    return ((off @ hessian) * off).sum(1)
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Values on a grid, and how far they are: the gradient is kept, since every loss follows from it."""
+
+    problem: Problem
+    grid: Grid
+    values: Tensor  # [out, in]
+    gradient: Tensor  # [out, in] (v - t) H
+
+    @property
+    def losses(self) -> Tensor:
+        """Of every row. [out]"""
+        return (self.gradient * (self.values - self.problem.target)).sum(1)
+
+    def best_of(self, other: Fit) -> Fit:
+        """Row by row the one with the smaller loss; both on one grid, or on integers with the same zero points."""
+        better = (other.losses < self.losses)[:, None]
+        grid = self.grid
+        if isinstance(grid, IntGrid) and isinstance(other.grid, IntGrid):
+            grid = grid.with_scales(torch.where(better, other.grid.scales, grid.scales))
+        return Fit(
+            self.problem,
+            grid,
+            torch.where(better, other.values, self.values),
+            torch.where(better, other.gradient, self.gradient),
+        )
 
 
-def descended(target: Tensor, hessian: Tensor, grid: Grid, values: Tensor) -> Tensor:
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Minimise (v - t) H (v - t)^T of every row."""
+
+    target: Tensor  # [out, in]
+    hessian: Tensor  # [in, in] fp32, symmetric
+    pull: Tensor  # [out, in] t H
+
+    @classmethod
+    def of(cls, target: Tensor, hessian: Tensor) -> Problem:
+        """With the product that all steps need."""
+        return cls(target, hessian, target @ hessian)
+
+    @property
+    def norms(self) -> Tensor:
+        """The loss of zeros. [out]"""
+        return (self.pull * self.target).sum(1)
+
+    def fit(self, grid: Grid, values: Tensor) -> Fit:
+        """Where some values are."""
+        return Fit(self, grid, values, values @ self.hessian - self.pull)
+
+
+def descended(fit: Fit) -> Fit:
     """One cyclic pass over all columns, which are the lines of transposed copies inside."""
-    now = values.T.contiguous()  # [in, out]
-    gradient = hessian @ (now - target.T)
-    diagonal, round_line = hessian.diagonal().tolist(), grid.line(torch.arange(now.shape[0]))
+    hessian = fit.problem.hessian
+    now, gradient = fit.values.T.contiguous(), fit.gradient.T.contiguous()  # [in, out]
+    diagonal, round_line = hessian.diagonal().tolist(), fit.grid.line(torch.arange(now.shape[0]))
     for start in range(0, now.shape[0], BLOCK):
         stop = min(start + BLOCK, now.shape[0])
         inner, local = hessian[start:stop, start:stop], gradient[start:stop].clone()
@@ -55,31 +100,26 @@ def descended(target: Tensor, hessian: Tensor, grid: Grid, values: Tensor) -> Te
             moved = round_line(start + at, line - local[at] / diagonal[start + at])
             local.addr_(inner[at], moved - line)
             now[start + at] = moved
-        gradient[stop:].addmm_(hessian[stop:, start:stop], now[start:stop] - before)
-    result = now.T.contiguous()
-    better = losses(target, hessian, result) < losses(target, hessian, values)
-    return torch.where(better[:, None], result, values)
+        gradient.addmm_(hessian[:, start:stop], now[start:stop] - before)
+    return fit.best_of(Fit(fit.problem, fit.grid, now.T.contiguous(), gradient.T.contiguous()))
 
 
-def fitted_scales(
-    target: Tensor, hessian: Tensor, grid: IntGrid, values: Tensor, dtype: torch.dtype
-) -> tuple[IntGrid, Tensor]:
+def fitted_scales(fit: Fit, grid: IntGrid, dtype: torch.dtype) -> Fit:
     """The least-squares scales of every row for its codes."""
-    out, size = values.shape[0], grid.group_size
-    steps = grid.steps(values, torch.arange(values.shape[1]))
-    groups = steps.shape[1] // size
+    problem, size = fit.problem, grid.group_size
+    out, columns = fit.values.shape
+    groups = columns // size
+    steps = grid.steps(fit.values, torch.arange(columns))
     system = torch.empty(out, groups, groups)
     for group in range(groups):
         part = slice(group * size, (group + 1) * size)
-        reach = steps[:, part] @ hessian[part]  # [out, in]
-        system[:, group] = (reach * steps).reshape(out, groups, size).sum(2)
-    wanted = ((target @ hessian) * steps).reshape(out, groups, size).sum(2)
-    system.diagonal(dim1=1, dim2=2).add_(RIDGE * system.diagonal(dim1=1, dim2=2).mean(1, keepdim=True) + 1e-30)
+        reach = steps[:, part] @ problem.hessian[part]  # [out, in]
+        system[:, group] = reach.mul_(steps).reshape(out, groups, size).sum(2)
+    wanted = (problem.pull * steps).reshape(out, groups, size).sum(2)
+    diagonal = system.diagonal(dim1=1, dim2=2)
+    diagonal.add_(RIDGE * diagonal.mean(1, keepdim=True) + torch.finfo(torch.float32).tiny)
     solved, failed = torch.linalg.solve_ex(system.double(), wanted.double()[..., None])
     scales = solved[..., 0].float()
     usable = (failed == 0) & torch.isfinite(scales).all(1) & (scales > 0).all(1)
     new = grid.with_scales(torch.where(usable[:, None], stored_scale(scales, dtype), grid.scales))
-    tried = steps * new.scales.repeat_interleave(size, 1)
-    better = losses(target, hessian, tried) < losses(target, hessian, values)
-    kept = grid.with_scales(torch.where(better[:, None], new.scales, grid.scales))
-    return kept, torch.where(better[:, None], tried, values)
+    return fit.best_of(problem.fit(new, steps * new.scales.repeat_interleave(size, 1)))

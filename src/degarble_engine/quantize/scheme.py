@@ -35,6 +35,8 @@ class QuantScheme(msgspec.Struct, frozen=True, kw_only=True):
     block_shape: tuple[int, int] | None = None
     activation_bits: int | None = None
     """None: activations are left alone."""
+    least_zero: int = 0
+    """The smallest zero point that every reader of the export gets right."""
 
     @property
     def rows_are_apart(self) -> bool:

@@ -11,7 +11,7 @@ from degarble_engine.quantize.damping import damped
 from degarble_engine.quantize.input_statistics import InputStatistics
 from degarble_engine.quantize.interface import MatrixTask
 from degarble_engine.quantize.methods.gptq import Gptq, compensated, inverse_factor
-from degarble_engine.quantize.refine import descended, fitted_scales, losses
+from degarble_engine.quantize.refine import Problem, descended, fitted_scales
 from degarble_engine.quantize.scheme import parse_scheme
 
 SCHEME = parse_scheme("W4A16_ASYM", 32)
@@ -57,7 +57,9 @@ def test_blocks_give_what_the_definition_gives() -> None:
     order = torch.argsort(hessian.diagonal(), descending=True, stable=True)
     found, wanted = compensated(weight, hessian, grid, order), compensated_reference(weight, hessian, grid, order)
     assert float((found != wanted).float().mean()) < 0.02  # a value between two codes may fall on either side
-    assert float(losses(weight, hessian, found).sum()) < 1.02 * float(losses(weight, hessian, wanted).sum())
+    problem = Problem.of(weight, hessian)
+    loss = [float(problem.fit(grid, one).losses.sum()) for one in (found, wanted)]
+    assert loss[0] < 1.02 * loss[1]
 
 
 def test_the_factor_is_that_of_the_inverse() -> None:
@@ -93,14 +95,18 @@ def test_descent_and_scales_never_raise_the_loss_of_a_row() -> None:
     hessian = damped(inputs.T @ inputs / 400).hessian.float()
     grid = search_grid(weight, SCHEME, torch.bfloat16)
     values = grid.round_all(weight)
-    before = losses(weight, hessian, values)
-    lower = descended(weight, hessian, grid, values)
-    middle = losses(weight, hessian, lower)
-    fitted, moved = fitted_scales(weight, hessian, grid, lower, torch.bfloat16)  # type: ignore[arg-type]
-    after = losses(weight, hessian, moved)
-    assert bool((middle <= before).all()) and bool((after <= middle).all()) and float(after.sum()) < float(before.sum())
-    assert torch.equal(fitted.round_all(moved), moved)
-    assert torch.equal(fitted.scales.to(torch.bfloat16).float(), fitted.scales)
+    problem = Problem.of(weight, hessian)
+    before = problem.fit(grid, values)
+    lower = descended(before)
+    fitted = fitted_scales(lower, grid, torch.bfloat16)  # type: ignore[arg-type]
+    assert bool((lower.losses <= before.losses).all()) and bool((fitted.losses <= lower.losses).all())
+    assert float(fitted.losses.sum()) < float(lower.losses.sum()) < float(before.losses.sum())
+    assert torch.equal(fitted.grid.round_all(fitted.values), fitted.values)
+    assert torch.equal(fitted.grid.scales.to(torch.bfloat16).float(), fitted.grid.scales)
+    for one in (lower, fitted):  # the gradient that was carried along is that of the values
+        off = one.values - weight
+        assert torch.allclose(one.gradient, off @ hessian, rtol=1e-3, atol=1e-4)
+        assert torch.allclose(one.losses, ((off @ hessian) * off).sum(1), rtol=1e-3)
 
 
 def test_inherited_error_is_corrected() -> None:

@@ -28,7 +28,7 @@ from degarble_engine.quantize.clip_search import search_grid
 from degarble_engine.quantize.damping import FIRST, damped
 from degarble_engine.quantize.grid import Grid
 from degarble_engine.quantize.interface import MatrixTask, Method, Rounded
-from degarble_engine.quantize.refine import losses, refined
+from degarble_engine.quantize.refine import Problem, refined
 from degarble_engine.quantize.target import corrected
 
 BLOCK = 64
@@ -60,21 +60,20 @@ class Gptq(Method):
         target = self._target(task, ridge.factor)
         hessian = ridge.hessian.float()
         grid = search_grid(target, task.scheme, task.scale_dtype, hessian.diagonal())
-        plain = grid.round_all(target)
-        values = compensated(target, hessian, grid, _order(hessian.diagonal(), self.act_order))
-        before, after = losses(target, hessian, plain), losses(target, hessian, values)
+        problem = Problem.of(target, hessian)
+        plain = problem.fit(grid, grid.round_all(target))
+        passed = problem.fit(grid, compensated(target, hessian, grid, _order(hessian.diagonal(), self.act_order)))
         notes = [ridge.note] if ridge.note else []
-        worse = after > before
-        if bool(worse.any()):
-            notes.append(f"{int(worse.sum())} rows were worse than rounded to nearest, and begun again from there")
-            values = torch.where(worse[:, None], plain, values)
-        grid, values = refined(target, hessian, grid, values, self.rounds, task.scale_dtype)
+        worse = int((passed.losses > plain.losses).sum())
+        if worse:
+            notes.append(f"{worse} rows were worse than rounded to nearest, and begun again from there")
+        found = refined(passed.best_of(plain), self.rounds, task.scale_dtype)
         return Rounded(
-            values=values,
-            grid=grid,
-            losses=losses(target, hessian, values),
-            plain_losses=before,
-            norms=losses(target, hessian, torch.zeros_like(target)),
+            values=found.values,
+            grid=found.grid,
+            losses=found.losses,
+            plain_losses=plain.losses,
+            norms=problem.norms,
             notes=notes,
         )
 
