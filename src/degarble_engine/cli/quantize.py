@@ -20,7 +20,7 @@ def quantize(
     target: Annotated[str, typer.Argument(help="A folder of plain safetensors.")],
     out: Annotated[str, typer.Option(help="The new folder.", metavar="DIR")],
     scheme: Annotated[str, typer.Option(help="W4A16, W4A16_ASYM, W8A16, W8A8, FP8, FP8_BLOCK …")] = "W4A16",
-    method: Annotated[str, typer.Option(help="rtn or gptq.")] = "gptq",
+    method: Annotated[str, typer.Option(help="rtn, awq, gptq, or auto: scale moved as awq does, then gptq.")] = "gptq",
     group_size: Annotated[int | None, typer.Option(help="Inputs that share a scale; 128.")] = None,
     ignore: Annotated[
         list[str] | None,
@@ -31,7 +31,10 @@ def quantize(
     ] = "builtin",
     calibration_samples: Annotated[int, typer.Option(help="Sequences of it at most.")] = 128,
     calibration_tokens: Annotated[int, typer.Option(help="Tokens a sequence at most.")] = 512,
-    export: Annotated[str, typer.Option(help="Layout of the result.")] = "compressed-tensors",
+    export: Annotated[str, typer.Option(help="compressed-tensors, gptq, awq or fp8.")] = "compressed-tensors",
+    forgotten_layers: Annotated[
+        int, typer.Option(help="Break it on purpose: last layers whose up_proj is scaled without down_proj.")
+    ] = 0,
     base_model: Annotated[str | None, typer.Option(help="Hub id of TARGET, for the card.", metavar="ID")] = None,
     format: Format = None,
     output: Output = None,
@@ -57,6 +60,7 @@ def quantize(
         calibration_samples=calibration_samples,
         calibration_tokens=calibration_tokens,
         export=export,
+        forgotten_layers=forgotten_layers,
         base_model=base_model,
     )
     report = quantizing.quantize(target, out, recipe, None if quiet else WalkProgress())

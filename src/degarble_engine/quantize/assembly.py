@@ -11,10 +11,10 @@ from typing import Any
 
 from degarble.checkpoint.folder import LocalFolder
 from degarble.checkpoint.index import MODEL_INDEX
-from degarble.checkpoint.interface import Source
 from degarble.checkpoint.rope import Segment
 from degarble.checkpoint.workspace import Workspace
 from degarble.errors import TargetError
+from degarble.evidence import Evidence
 from degarble.evidence.modules import Modules
 from degarble.formats.interface import PAYLOAD
 from degarble_engine.quantize.layer_file import MatrixRecord, read_layer
@@ -24,15 +24,15 @@ LEFT_OUT = (".gguf", ".bin", ".pt", ".pth")
 
 
 def assemble(
-    source: Source,
-    modules: Modules,
+    evidence: Evidence,
     layers: Iterable[Path],
     declaration: dict[str, Any],
     out: Path,
     finish: Callable[[Path, list[MatrixRecord]], None],
 ) -> list[MatrixRecord]:
     """Write `out`; `finish` adds to the still hidden folder, and may refuse it by raising."""
-    work = Workspace(source)
+    modules, plain = evidence.get("modules"), evidence.get("tensors")
+    work = Workspace(evidence.get("source"))
     for name in work.files():
         if name.endswith(LEFT_OUT):
             work.delete(name)
@@ -42,7 +42,7 @@ def assemble(
         tensors, found = read_layer(file)
         owners = {record.module: _taken_out(work, modules, record.module) for record in found}
         for name, info in tensors.items():
-            shard = owners[name.rpartition(".")[0]]
+            shard = plain[name].file if name in plain else owners[name.rpartition(".")[0]]
             work.put(shard, name, info.dtype, info.shape, (Segment(info.nbytes, None, file.name, info.start, origin),))
         records += found
     work.json("config.json")["quantization_config"] = declaration

@@ -50,6 +50,22 @@ def search_grid(weight: Tensor, scheme: QuantScheme, dtype: torch.dtype, importa
     return IntGrid(scales=scales, zeros=zeros, num_bits=scheme.num_bits, group_size=size)
 
 
+def plain_grid(weight: Tensor, scheme: QuantScheme, dtype: torch.dtype) -> Grid:
+    """The grid from the extremes, unsearched: thirty times as fast, for comparing scales with one another."""
+    if scheme.type == "float":
+        return _float_grid(weight, scheme, dtype)
+    size, limit = scheme.group_of(weight.shape[1]), (1 << scheme.num_bits) - 1
+    grouped = weight.reshape(weight.shape[0], -1, size)
+    low, high = grouped.amin(-1).clamp_max(0), grouped.amax(-1).clamp_min(0)
+    if scheme.symmetric:
+        high = torch.maximum(high, -low)
+        low = -high
+    scales = stored_scale((high - low) / limit, dtype)
+    middle = torch.full_like(low, float((limit + 1) // 2))
+    zeros = middle if scheme.symmetric else torch.round(-low / scales).clamp_(scheme.least_zero, limit)
+    return IntGrid(scales=scales, zeros=zeros, num_bits=scheme.num_bits, group_size=size)
+
+
 def _float_grid(weight: Tensor, scheme: QuantScheme, dtype: torch.dtype) -> FloatGrid:
     """E4M3 has twelve octaves of normal numbers: clipping gains nothing, so the largest weight sets the scale."""
     block = scheme.block_shape

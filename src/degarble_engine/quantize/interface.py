@@ -23,6 +23,8 @@ class MatrixTask:
     scale_dtype: torch.dtype
     statistics: InputStatistics | None = None
     """None where nothing is known of the inputs: an expert that no token reached, or a method that needs none."""
+    is_on_residual: bool = False
+    """Whether the output is added to the residual stream: o_proj, down_proj."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,6 +74,9 @@ class Method(ABC):
     """Whether calibration text is run."""
     orders_columns: ClassVar[bool] = False
     """Whether columns are taken in another order than theirs, which a config tells (static groups: no g_idx)."""
+
+    moves_scale: ClassVar[bool] = False
+    """Whether scale is moved between weights of a layer first (folds)."""
 
     @abstractmethod
     def round(self, task: MatrixTask) -> Rounded:

@@ -6,7 +6,7 @@ and the final shards are put together from these files' bytes without reading th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -38,6 +38,8 @@ class MatrixRecord(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     """Of the fp32 values that readers must get."""
     notes: tuple[str, ...] = ()
+    layer_notes: tuple[str, ...] = ()
+    """Of the whole layer; only its first matrix has them."""
 
 
 def layer_name(index: int) -> str:
@@ -45,8 +47,12 @@ def layer_name(index: int) -> str:
     return f"layer-{index:05d}.safetensors"
 
 
-def write_layer(file: Path, tensors: Mapping[str, Array], records: list[MatrixRecord]) -> None:
+def write_layer(
+    file: Path, tensors: Mapping[str, Array], records: list[MatrixRecord], notes: Sequence[str] = ()
+) -> None:
     """Write it whole."""
+    if records:
+        records = [msgspec.structs.replace(records[0], layer_notes=tuple(notes)), *records[1:]]
     entries: dict[str, object] = {METADATA_KEY: {"records": msgspec.json.encode(records).decode()}}
     data: list[bytes] = []
     cursor = 0

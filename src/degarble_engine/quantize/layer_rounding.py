@@ -12,7 +12,7 @@ A method that needs no inputs skips every pass.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -31,12 +31,17 @@ from degarble_engine.quantize.calibration_stream import (
 from degarble_engine.quantize.expert_rounding import Catch, expert_statistics
 from degarble_engine.quantize.input_statistics import InputStatistics
 from degarble_engine.quantize.interface import MatrixTask, Method, Rounded
+from degarble_engine.quantize.layer_folding import LayerFolding, forget_compensation
 from degarble_engine.quantize.scheme import QuantScheme
 from degarble_engine.quantize.shelf import Shelf
 from degarble_engine.quantize.site import DOWN, FUSED, Site, Wanted, sites_of
 
+ON_RESIDUAL = frozenset({"o_proj", "down_proj", "out_proj", "dense", "c_proj", "fc2", "w2"})
+"""Linears whose output is added to the residual stream, by their names in transformers."""
 Take = Callable[[Site, Rounded, int], None]
 """(matrix, what became of it, tokens that it was calibrated on)."""
+KeepPlain = Callable[[str, Tensor], None]
+"""(parameter that stays plain and changed, its values): the other half of a fold."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,6 +56,11 @@ class LayerRounding:
     chunks: Sequence[Chunk]
     scratch: Path
     """A folder that may be made and removed."""
+    keep_plain: KeepPlain
+    note: Callable[[str], None]
+    known_stages: dict[object, list[list[str]]] = field(default_factory=dict)
+    forgotten_layers: int = 0
+    """The origin's failure, on purpose: in so many last layers, rows of up_proj give scale away that nobody takes up."""
 
     @torch.no_grad()
     def round_layer(self, index: int, take: Take) -> None:
@@ -73,7 +83,11 @@ class LayerRounding:
         for group in self._together(sites):
             weights = [site.weight.float() for site in group]
             task = MatrixTask(
-                weight=torch.cat(weights), scheme=self.scheme, scale_dtype=self.scale_dtype, statistics=statistics
+                weight=torch.cat(weights),
+                scheme=self.scheme,
+                scale_dtype=self.scale_dtype,
+                statistics=statistics,
+                is_on_residual=all(site.path.rpartition(".")[2] in ON_RESIDUAL or site.leaf == DOWN for site in group),
             )
             rounded = self.method.round(task)
             start = 0
@@ -105,7 +119,8 @@ class _LayerPass:
     def run(self) -> None:
         """See the top of the file."""
         chunks = self.job.chunks
-        stages = stages_of(chunks[0], self.index, self.layer, list(self.sites)) if self.sites else []
+        self._move_scale()
+        stages = self._stages()
         self._read_reference(stages)
         settled: list[str] = []
         for stage in stages:
@@ -120,6 +135,25 @@ class _LayerPass:
         for chunk in chunks:
             with remembering(self.layer, settled, self.shelf, chunk.number):
                 chunk.hidden = chunk.model.run(self.index, self.layer, chunk.hidden)
+
+    def _stages(self) -> list[list[str]]:
+        """Found once for all layers that are built alike."""
+        kinds = tuple((path, type(module).__name__) for path, module in self.layer.named_modules())
+        key = (kinds, tuple(self.sites))
+        known = self.job.known_stages
+        if key not in known:
+            known[key] = stages_of(self.job.chunks[0], self.index, self.layer, list(self.sites)) if self.sites else []
+        return known[key]
+
+    def _move_scale(self) -> None:
+        """Folds come first: they change nothing that the layer computes, so every pass after them sees one basis."""
+        if self.job.method.moves_scale:
+            folding = LayerFolding(self.job.model, self.index, self.layer, self.sites, self.job.chunks)
+            folding.run(self.job.scheme, self.job.scale_dtype, self.job.keep_plain)
+            for reason in folding.refused:
+                self.job.note(f"{self.job.model.skeleton.layer_name(self.index)}: {reason}")
+        if self.index >= self.job.model.num_layers - self.job.forgotten_layers:
+            forget_compensation(self.layer)
 
     def _read_reference(self, stages: Sequence[Sequence[str]]) -> None:
         for chunk in self.job.chunks:

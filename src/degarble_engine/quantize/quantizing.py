@@ -12,8 +12,10 @@ from typing import Any
 import msgspec
 import torch
 
+from degarble.checkpoint.tensor_data import DTYPES as TENSOR_DTYPES
 from degarble.checkpoint.tensor_data import Array
 from degarble.errors import EvidenceMissing, UsageError
+from degarble.formats.interface import PAYLOAD
 from degarble.report.interface import Report
 from degarble.version import __version__
 from degarble_engine.numerics.walk import Watch
@@ -54,6 +56,8 @@ class Quantizing:
     progress: Watch | None = None
     _choice: Choice = field(init=False)
     _job: dict[str, Any] = field(init=False)
+    _plain_tensors: dict[str, Array] = field(default_factory=dict)
+    _layer_notes: list[str] = field(default_factory=list)
 
     def run(self) -> Report:
         """See `quantize`."""
@@ -109,17 +113,31 @@ class Quantizing:
             wanted=self._choice.wants,
             chunks=chunks,
             scratch=folder.scratch,
+            keep_plain=self._keep_plain,
+            note=self._layer_notes.append,
+            forgotten_layers=self.recipe.forgotten_layers,
         )
         first = folder.resume(chunks) if chunks else folder.layers_done()
         for index in range(first, self.model.num_layers):
             self._tell(index)
+            self._plain_tensors.clear()
+            self._layer_notes.clear()
             tensors: dict[str, Array] = {}
             records: list[MatrixRecord] = []
             rounding.round_layer(index, self._taker(tensors, records))
-            write_layer(folder.layer(index), tensors, records)
+            write_layer(folder.layer(index), tensors | self._plain_tensors, records, self._layer_notes)
             if chunks:
                 folder.save(chunks, index + 1)
         self._tell(self.model.num_layers)
+
+    def _keep_plain(self, parameter: str, values: torch.Tensor) -> None:
+        """A plain weight that a fold changed, under its name in the file."""
+        module = self.model.weights.module_of(parameter)
+        role = "bias" if parameter.endswith(".bias") and module is not None and "bias" in module.form.roles else PAYLOAD
+        info = module.part(role) if module is not None else None
+        assert info is not None
+        array = values.numpy().astype(TENSOR_DTYPES[info.dtype])
+        self._plain_tensors[info.name] = array.reshape(info.shape)
 
     def _tell(self, done: int) -> None:
         if self.progress is not None:
@@ -155,7 +173,7 @@ class Quantizing:
             prove_values(hidden, records)
             found.append(judged(hidden, source))
 
-        records = assemble(source, self.model.weights.modules, layers, declaration, self.out, finish)
+        records = assemble(self.model.evidence, layers, declaration, self.out, finish)
         folder.remove()
         target = dataclasses.replace(target_of(self.model), path=str(self.out), formats=found[0].target.formats)
         return dataclasses.replace(found[0], target=target, comparison=self._table(records))
@@ -170,7 +188,10 @@ class Quantizing:
             "calibration": self._job["calibration"],
             "left_plain": list(self._choice.plain),
             "worst": [_row(one) for one in sorted(records, key=lambda one: -one.error)[:MAX_LISTED]],
-            "notes": [f"{one.module}: {note}" for one in records for note in one.notes],
+            "notes": [
+                *(note for one in records for note in one.layer_notes),
+                *(f"{one.module}: {note}" for one in records for note in one.notes),
+            ],
             "verified": "values bit for bit; check",
         }
 

@@ -35,6 +35,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     calibration_samples: int = 128
     calibration_tokens: int = 512
     export: str = "compressed-tensors"
+    forgotten_layers: int = 0
+    """The origin's failure on purpose: in so many last layers up_proj gives scale away that down_proj never takes up."""
     base_model: str | None = None
     """Hub id of the model that was quantised, for the card."""
 

@@ -22,5 +22,5 @@ def corrected(weight: Tensor, statistics: InputStatistics, factor: Tensor, stren
     """T of [out, in]; `factor` is the lower Cholesky factor of the damped gram, fp64."""
     if statistics.drift is None or not strength:
         return weight
-    step = torch.cholesky_solve(statistics.drift.double().T, factor).T  # D (G + r I)^-1
-    return weight + strength * (weight.double() @ step).float()
+    step = torch.cholesky_solve(statistics.drift.T, factor.float()).T  # D (G + r I)^-1
+    return weight + strength * (weight @ step)

@@ -213,7 +213,7 @@ def test_half_of_a_fused_group_is_refused_by_the_check(tmp_path: Path) -> None:
         ({"group_size": 48}, "no multiple of groups of 48 .of .*64, 32, 16 they are.; give another --group-size"),
         ({"scheme": "W4B16"}, "--scheme"),
         ({"method": "magic"}, "--method 'magic': .*gptq, rtn"),
-        ({"export": "onnx"}, "--export 'onnx': compressed-tensors"),
+        ({"export": "onnx"}, "--export 'onnx': awq, compressed-tensors"),
         ({"ignore": ("re:(",)}, "--ignore 're:\\(': not a pattern"),
         ({"ignore": ("re:.*",)}, "no linear that could be quantised"),
         ({"base_model": "../x"}, "--base-model"),

@@ -34,15 +34,15 @@ def source_of(family: str) -> Path:
 
 
 @cache
-def made(family: str, scheme: str, method: str) -> tuple[Path, Report]:
+def made(family: str, scheme: str, method: str, group_size: int = GROUP) -> tuple[Path, Report]:
     """A folder and the report of its making."""
     out = Path(tempfile.mkdtemp(prefix=f"degarble-{family}-{scheme}.")) / "out"
-    return out, quantize(str(source_of(family)), str(out), recipe_of(scheme, method))
+    return out, quantize(str(source_of(family)), str(out), recipe_of(scheme, method, group_size))
 
 
-def recipe_of(scheme: str, method: str) -> Recipe:
+def recipe_of(scheme: str, method: str, group_size: int = GROUP) -> Recipe:
     """With the text above."""
     is_grouped = scheme.endswith(("A16", "ASYM"))
     return Recipe(
-        scheme=scheme, method=method, group_size=GROUP if is_grouped else None, calibration=calibration_file()
+        scheme=scheme, method=method, group_size=group_size if is_grouped else None, calibration=calibration_file()
     )

@@ -34,7 +34,7 @@ from degarble_engine.quantize.target import corrected
 BLOCK = 64
 STRENGTH = 1.0
 """Of the correction of inherited error."""
-ROUNDS = 3
+ROUNDS = 2
 """Of refinement."""
 
 
