@@ -18,6 +18,12 @@ def quantize_lines(found: Mapping[str, Any]) -> Iterator[str]:
         f"{found.get('matrices', '?')} linears as {found.get('scheme', '?')} by {found.get('method', '?')}{on}, "
         f"{_number(found.get('bits'))} bits a weight; verified: {found.get('verified', '?')}"
     )[:WIDTH]
+    ran = found.get("smoke")
+    if isinstance(ran, Mapping):
+        yield (
+            f"run once: KL {_number(ran.get('kl_divergence'))} nats, same first choice "
+            f"{_number(ran.get('top1_agreement'))}, {_number(ran.get('tokens'))} tokens of {ran.get('text', '?')}"
+        )[:WIDTH]
     rows = _list(found, "worst")
     if rows:
         yield f"{'error':>9} {'by rounding':>12} {'tokens':>8}  module"

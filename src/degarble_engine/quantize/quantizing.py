@@ -30,6 +30,7 @@ from degarble_engine.quantize.layer_file import MatrixRecord, write_layer
 from degarble_engine.quantize.layer_rounding import LayerRounding
 from degarble_engine.quantize.recipe import HUB_ID, Recipe
 from degarble_engine.quantize.site import Site
+from degarble_engine.quantize.smoke import smoke
 from degarble_engine.quantize.verification import digest_of, judged, prove_values
 from degarble_engine.quantize.working_folder import WorkingFolder
 from degarble_engine.walked_report import target_of
@@ -160,6 +161,7 @@ class Quantizing:
         source = self.model.evidence.get("source")
         layers = [folder.layer(index) for index in range(self.model.num_layers)]
         found: list[Report] = []
+        ran: dict[str, Any] = {}
         declaration = self.recipe.layout().config(
             self.recipe.quant_scheme(), self._choice.plain, self.recipe.algorithm().orders_columns
         )
@@ -172,11 +174,12 @@ class Quantizing:
             (hidden / CARD).write_text(card(self.recipe, source, base, _bits(records)), encoding="utf-8")
             prove_values(hidden, records)
             found.append(judged(hidden, source))
+            ran.update(smoke(hidden, self.model))
 
         records = assemble(self.model.evidence, layers, declaration, self.out, finish)
         folder.remove()
         target = dataclasses.replace(target_of(self.model), path=str(self.out), formats=found[0].target.formats)
-        return dataclasses.replace(found[0], target=target, comparison=self._table(records))
+        return dataclasses.replace(found[0], target=target, comparison=self._table(records) | {"smoke": ran})
 
     def _table(self, records: list[MatrixRecord]) -> dict[str, Any]:
         return {
@@ -192,7 +195,7 @@ class Quantizing:
                 *(note for one in records for note in one.layer_notes),
                 *(f"{one.module}: {note}" for one in records for note in one.notes),
             ],
-            "verified": "values bit for bit; check",
+            "verified": "values bit for bit; check; run once",
         }
 
 

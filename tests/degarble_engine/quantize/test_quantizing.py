@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -27,7 +28,7 @@ from degarble_engine.numerics.divergence import divergence
 from degarble_engine.numerics.tokens import TokenBatch
 from degarble_engine.numerics.walk import final_states
 from degarble_engine.numerics.walked_model import WalkedModel
-from degarble_engine.quantize import verification
+from degarble_engine.quantize import smoke, verification
 from degarble_engine.quantize.quantizing import quantize
 from degarble_engine.quantize.recipe import Recipe
 from tests.degarble_engine.quantize.tiny_jobs import calibration_file, made, recipe_of, source_of
@@ -54,6 +55,8 @@ def test_every_linear_is_quantised_and_the_check_is_clean(family: str, method: s
     assert linears and all(one.form.is_quantized for one in linears)
     assert not any(one.form.is_quantized for one in modules.values() if one.kind in ("router", "head", "embedding"))
     assert report.comparison is not None and report.comparison["matrices"] == len(linears)
+    ran = report.comparison["smoke"]
+    assert ran["tokens"] == 96 and 0 < ran["kl_divergence"] < 1  # type: ignore[index]
     assert 5.0 < float(str(report.comparison["bits"])) < 5.3  # 4, scales of fp32 and zeros in groups of 32, shapes
 
 
@@ -198,6 +201,13 @@ def test_a_result_that_is_not_what_was_chosen_does_not_appear(tmp_path: Path, mo
     with pytest.raises(TargetError, match="other values than were chosen"):
         quantize(str(source_of("llama")), str(tmp_path / "out"), Recipe(method="rtn", group_size=32))
     assert [one.name for one in tmp_path.iterdir()] == [".out.quantizing"]
+
+
+def test_a_result_that_gives_no_numbers_does_not_appear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(smoke, "divergence", lambda *_: SimpleNamespace(kl=float("inf"), top1_agreement=0.0))
+    with pytest.raises(TargetError, match="logits are not finite"):
+        quantize(str(source_of("llama")), str(tmp_path / "out"), Recipe(method="rtn", group_size=32))
+    assert not (tmp_path / "out").exists()
 
 
 def test_half_of_a_fused_group_is_refused_by_the_check(tmp_path: Path) -> None:
