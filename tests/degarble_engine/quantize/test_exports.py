@@ -39,8 +39,8 @@ def halved(tmp_path: Path, family: str) -> Path:
     ("export", "scheme", "family"),
     [
         ("gptq", "W4A16_ASYM", "llama"),
-        ("gptq", "W4A16", "qwen3-moe"),
-        ("gptq", "W8A16", "llama"),
+        pytest.param("gptq", "W4A16", "qwen3-moe", marks=pytest.mark.slow),
+        pytest.param("gptq", "W8A16", "llama", marks=pytest.mark.slow),
         ("awq", "W4A16_ASYM", "qwen3-moe"),
         ("fp8", "FP8_BLOCK", "qwen3-moe"),
     ],

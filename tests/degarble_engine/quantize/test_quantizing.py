@@ -60,7 +60,7 @@ def test_every_linear_is_quantised_and_the_check_is_clean(family: str, method: s
     assert 5.0 < float(str(report.comparison["bits"])) < 5.3  # 4, scales of fp32 and zeros in groups of 32, shapes
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3-moe"])
+@pytest.mark.parametrize("family", ["llama", pytest.param("qwen3-moe", marks=pytest.mark.slow)])
 def test_calibration_comes_nearer_to_the_reference(family: str) -> None:
     batch = tiny_batch()
     reference = WalkedModel.open(str(source_of(family)))
@@ -72,7 +72,7 @@ def test_calibration_comes_nearer_to_the_reference(family: str) -> None:
     assert kl["gptq"] < kl["rtn"]
 
 
-@pytest.mark.parametrize("scheme", ["W8A16", "W8A8", "FP8", "FP8_BLOCK"])
+@pytest.mark.parametrize("scheme", ["W8A8", "FP8", "FP8_BLOCK", pytest.param("W8A16", marks=pytest.mark.slow)])
 def test_other_schemes(scheme: str) -> None:
     out, report = made("llama", scheme, "gptq" if scheme != "FP8_BLOCK" else "rtn")
     assert report.status is Status.OK
