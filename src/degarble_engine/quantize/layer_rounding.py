@@ -28,7 +28,7 @@ from degarble_engine.quantize.calibration_stream import (
     remembering,
     stages_of,
 )
-from degarble_engine.quantize.expert_rounding import Catch, expert_statistics
+from degarble_engine.quantize.expert_rounding import STARVED_TOKENS, Catch, expert_statistics
 from degarble_engine.quantize.input_statistics import InputStatistics
 from degarble_engine.quantize.interface import MatrixTask, Method, Rounded
 from degarble_engine.quantize.layer_folding import LayerFolding, forget_compensation
@@ -78,7 +78,9 @@ class LayerRounding:
             finally:
                 shelf.clear()
 
-    def round_matrices(self, sites: Sequence[Site], statistics: InputStatistics | None, take: Take) -> None:
+    def round_matrices(
+        self, sites: Sequence[Site], statistics: InputStatistics | None, take: Take, reached: int | None = None
+    ) -> None:
         """Round matrices that read one input, put them in place, and hand them on."""
         for group in self._together(sites):
             weights = [site.weight.float() for site in group]
@@ -96,7 +98,8 @@ class LayerRounding:
                 start += weight.shape[0]
                 assert torch.equal(part.grid.decode(part.grid.encode(part.values)), part.values)
                 site.weight.copy_(part.values)
-                take(site, part, statistics.tokens if statistics is not None else 0)
+                tokens = statistics.tokens if statistics is not None else 0
+                take(site, part, tokens if reached is None else reached)
 
     def _together(self, sites: Sequence[Site]) -> Iterator[Sequence[Site]]:
         if self.scheme.rows_are_apart:
@@ -182,11 +185,15 @@ class _LayerPass:
         module = self.layer.get_submodule(path)
         for leaf in (FUSED, DOWN):
             sites = [site for site in self.sites[path] if site.leaf == leaf]
-            for statistics in expert_statistics(self.job.chunks, self._catcher(path, settled), module, leaf):
-                for number, own in statistics.items():
+            for sums in expert_statistics(self.job.chunks, self._catcher(path, settled), module, leaf):
+                for number, own in sums.items():
                     matrices = [site for site in sites if site.expert == number]
                     if matrices:
-                        self.job.round_matrices(matrices, own, self.take)
+                        self.job.round_matrices(matrices, own.statistics, self.take, own.reached)
+                    if matrices and own.reached < STARVED_TOKENS:
+                        self.job.note(
+                            f"{matrices[0].name}: starved, {own.reached} tokens reached it: calibrated on all tokens"
+                        )
 
     def _catcher(self, path: str, settled: Sequence[str]) -> Catch:
         def catch(chunk: Chunk) -> Caught | None:

@@ -14,7 +14,7 @@ import torch
 
 from degarble.checkpoint.tensor_data import DTYPES as TENSOR_DTYPES
 from degarble.checkpoint.tensor_data import Array
-from degarble.errors import EvidenceMissing, UsageError
+from degarble.errors import EvidenceMissing, TargetError, UsageError
 from degarble.formats.interface import PAYLOAD
 from degarble.report.interface import Report
 from degarble.version import __version__
@@ -44,7 +44,10 @@ def quantize(target: str, out: str, recipe: Recipe | None = None, progress: Watc
     A job that was interrupted goes on from its last layer when it is called again. Raises UsageError for a recipe that
     makes no sense, TargetError where the model cannot be run or the result fails its verification.
     """
-    return Quantizing(WalkedModel.open(target), Path(out), recipe or Recipe(), progress).run()
+    try:
+        return Quantizing(WalkedModel.open(target), Path(out), recipe or Recipe(), progress).run()
+    except OSError as error:
+        raise TargetError(f"{error.filename or out}: {error.strerror or error}") from None
 
 
 @dataclass(slots=True)
