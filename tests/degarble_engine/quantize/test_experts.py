@@ -13,7 +13,7 @@ from degarble_engine.quantize.site import DOWN, FUSED
 from tests.degarble_engine.quantize.tiny_jobs import made
 
 
-class Experts(nn.Module):
+class Experts(nn.Module):  # type: ignore[misc]
     """Three experts, 8 wide, 4 inside."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ def sums(leaf: str) -> tuple[dict[int, tuple[Tensor, int, int]], Tensor, Tensor]
         part = slice(60 * chunk.number, 60 * chunk.number + 60)
         return Caught(rows[part], chosen[part])
 
-    found = {}
+    found: dict[int, tuple[Tensor, int, int]] = {}
     for few in expert_statistics(chunks, catch, Experts(), leaf):
         found |= {number: (one.statistics.gram, one.statistics.tokens, one.reached) for number, one in few.items()}
     return found, rows, chosen[:, 0]

@@ -149,8 +149,7 @@ quantize(sys.argv[1], sys.argv[2], msgspec.json.decode(sys.argv[3], type=Recipe)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layer", [0, 1, 2])
-@pytest.mark.parametrize("family", ["llama", "qwen3-moe"])
+@pytest.mark.parametrize(("family", "layer"), [("llama", 1), ("qwen3-moe", 2)])
 def test_a_killed_job_goes_on_to_the_same_bytes(family: str, layer: int, tmp_path: Path) -> None:
     recipe = recipe_of("W4A16_ASYM", "gptq")
     arguments = [str(source_of(family)), str(tmp_path / "out"), msgspec.json.encode(recipe).decode()]
