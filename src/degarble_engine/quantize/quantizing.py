@@ -170,6 +170,11 @@ class Quantizing:
         )
 
         def finish(hidden: Path, records: list[MatrixRecord]) -> None:
+            missing = sorted(self._choice.wanted - {one.module for one in records})
+            if missing:
+                raise TargetError(
+                    f"{missing[0]} and {len(missing) - 1} more were to be quantised, and no layer has them"
+                )
             written = provenance(self.recipe, self._job, records, self._choice.plain)
             base = base_model_of(self.recipe, self.model.config_values)
             (hidden / PROVENANCE).write_bytes(msgspec.json.format(msgspec.json.encode(written), indent=2) + b"\n")

@@ -28,9 +28,10 @@ from degarble_engine.numerics.divergence import divergence
 from degarble_engine.numerics.tokens import TokenBatch
 from degarble_engine.numerics.walk import final_states
 from degarble_engine.numerics.walked_model import WalkedModel
-from degarble_engine.quantize import smoke, verification
+from degarble_engine.quantize import layer_rounding, smoke, verification
 from degarble_engine.quantize.quantizing import quantize
 from degarble_engine.quantize.recipe import Recipe
+from degarble_engine.quantize.site import sites_of
 from tests.degarble_engine.quantize.tiny_jobs import calibration_file, made, recipe_of, source_of
 from tests.degarble_engine.tiny_models import tiny_batch, wanted_logits
 
@@ -207,6 +208,13 @@ def test_a_result_that_gives_no_numbers_does_not_appear(tmp_path: Path, monkeypa
     with pytest.raises(TargetError, match="logits are not finite"):
         quantize(str(source_of("llama")), str(tmp_path / "out"), Recipe(method="rtn", group_size=32))
     assert not (tmp_path / "out").exists()
+
+
+def test_a_matrix_that_no_layer_runs_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was chosen by the headers and never met in the running layers would be declared and stay plain."""
+    monkeypatch.setattr(layer_rounding, "sites_of", lambda *arguments: dict(list(sites_of(*arguments).items())[1:]))
+    with pytest.raises(TargetError, match="q_proj and 1 more were to be quantised, and no layer has them"):
+        quantize(str(source_of("llama")), str(tmp_path / "out"), Recipe(method="rtn", group_size=32))
 
 
 def test_half_of_a_fused_group_is_refused_by_the_check(tmp_path: Path) -> None:
