@@ -67,7 +67,7 @@ def test_experts_multiplied_from_the_right_are_seen() -> None:
     seen: list[tuple[str, int]] = []
 
     class Listening(InputObserver):
-        def see(self, name, values, expert=None):  # type: ignore[no-untyped-def]
+        def see(self, name, values, expert=None):
             if expert is not None:
                 seen.append(expert)
 
