@@ -36,6 +36,8 @@ STRENGTH = 1.0
 """Of the correction of inherited error."""
 ROUNDS = 2
 """Of refinement."""
+MANY_WORSE = 0.1
+"""Share of rows that plain rounding serves better, from which it is told; some are in every matrix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +67,7 @@ class Gptq(Method):
         passed = problem.fit(grid, compensated(target, hessian, grid, _order(hessian.diagonal(), self.act_order)))
         notes = [ridge.note] if ridge.note else []
         worse = int((passed.losses > plain.losses).sum())
-        if worse:
+        if worse > MANY_WORSE * task.weight.shape[0]:
             notes.append(f"{worse} rows were worse than rounded to nearest, and begun again from there")
         found = refined(passed.best_of(plain), self.rounds, task.scale_dtype)
         return Rounded(
