@@ -7,7 +7,7 @@ WORK := .work
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= auto
 
-.PHONY: setup demo test test-text test-core test-cli test-trace test-kvcache test-engine test-server test-numerics test-checks test-formats test-faults-container test-faults-config test-faults-quantization test-faults-text test-values-scales test-values-codes test-values-layers test-fixes test-hostile-files test-hostile-folders test-real test-real-bf16 test-real-gguf test-real-gptq test-real-awq test-real-float test-real-text test-real-repairs test-slow lint format docs docs-check bench clean
+.PHONY: setup demo test test-text test-core test-cli test-trace test-kvcache test-engine test-server test-quantize test-numerics test-checks test-formats test-faults-container test-faults-config test-faults-quantization test-faults-text test-values-scales test-values-codes test-values-layers test-fixes test-hostile-files test-hostile-folders test-real test-real-bf16 test-real-gguf test-real-gptq test-real-awq test-real-float test-real-text test-real-repairs test-slow lint format docs docs-check bench clean
 
 setup: $(READY)
 
@@ -25,7 +25,7 @@ FAST := -n $(JOBS) -m "not real and not slow"
 CLIENTS := tests/degarble_engine/endpoint tests/degarble_engine/bench tests/degarble_engine/talk
 CONTENT_RULES := WGT or NUM or content
 
-test: test-core test-cli test-trace test-kvcache test-engine test-server test-numerics test-checks test-formats test-text test-faults-container test-faults-config test-faults-quantization test-faults-text \
+test: test-core test-cli test-trace test-kvcache test-engine test-server test-quantize test-numerics test-checks test-formats test-text test-faults-container test-faults-config test-faults-quantization test-faults-text \
 	test-values-scales test-values-codes test-values-layers test-fixes test-hostile-files test-hostile-folders
 
 test-core: $(READY)
@@ -45,11 +45,14 @@ test-kvcache: $(READY)
 
 # One thread a worker: two of torch's on each of two cores wait for each other.
 test-engine: $(READY)
-	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) tests/degarble_engine/engine tests/degarble_engine/models
+	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) tests/degarble_engine/engine tests/degarble_engine/models tests/degarble_engine/live_cache
+
+test-quantize: $(READY)
+	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) tests/degarble_engine/quantize
 
 test-numerics: $(READY)
 	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) tests/degarble_engine --ignore=tests/degarble_engine/engine --ignore=tests/degarble_engine/models \
-		--ignore=tests/degarble_engine/server --ignore=tests/degarble_engine/telemetry $(CLIENTS:%=--ignore=%)
+		--ignore=tests/degarble_engine/live_cache --ignore=tests/degarble_engine/quantize --ignore=tests/degarble_engine/server --ignore=tests/degarble_engine/telemetry $(CLIENTS:%=--ignore=%)
 
 test-server: $(READY)
 	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) tests/degarble_engine/server tests/degarble_engine/telemetry $(CLIENTS)

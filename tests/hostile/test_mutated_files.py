@@ -1,11 +1,12 @@
 """Damaged headers, indices, configs and GGUF files: a report every time, and no file called clean that is not.
 
-Budget: 2,100 examples, under a minute on two cores.
+Budget: 60 % of 2,100 examples, under a minute on two cores; `make test-slow` runs five times 2,100.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -71,13 +72,15 @@ METADATA: tuple[tuple[Any, tuple[int, int | None]], ...] = (
 )
 """Values of every GGUF type, for keys of any."""
 
+SHARE = float(os.environ.get("DEGARBLE_HOSTILE_SHARE", "0.6"))
+"""Of the examples of each test."""
 Test = TypeVar("Test", bound=Callable[..., None])
 
 
 def tier(examples: int) -> Callable[[Test], Test]:
     """The same examples in every run: a failure here is a bug, never chance."""
     return settings(
-        max_examples=examples,
+        max_examples=max(1, round(examples * SHARE)),
         deadline=None,
         derandomize=True,
         database=None,
