@@ -129,6 +129,7 @@ test-real-repairs: $(READY)
 test-slow: $(READY)
 	$(PYTEST) -m slow -rs
 	DEGARBLE_ALL_LEVELS=1 DEGARBLE_ALL_PAIRS=1 $(PYTEST) -n $(JOBS) -m slow tests/test_every_check.py
+	DEGARBLE_HOSTILE_SHARE=5 $(PYTEST) -n $(JOBS) tests/hostile/test_mutated_files.py
 
 lint: $(READY)
 	$(BIN)/ruff check .
