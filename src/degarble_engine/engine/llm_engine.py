@@ -70,7 +70,7 @@ class LLMEngine:
             observer=observer,
         )
         layout = find_layout("MLA" if geometry.latent else "NHD")
-        self.cache = PagedKVCache(layout, geometry, dtype=model.dtype)
+        self.cache = PagedKVCache(layout, geometry, dtype=model.cache_dtype)
         self.scheduler = Scheduler(
             self.manager,
             max_num_seqs=self.options.max_num_seqs,

@@ -63,7 +63,7 @@ class PagedAttend:
             return self._one_by_one(layer, query, form)
         outputs: list[tuple[Tensor, Tensor]] = []
         for number, group in enumerate(self._groups):
-            held = self._cache.gather(layer, group.index)
+            held = self._held(layer, group.index, query.dtype)
             key, value = keys_and_values(held, form)
             count = len(group.members)
             key, value = key.unflatten(0, (count, group.num_rows)), value.unflatten(0, (count, group.num_rows))
@@ -77,10 +77,13 @@ class PagedAttend:
     def _one_by_one(self, layer: int, query: Tensor, form: AttentionForm) -> Tensor:
         parts = []
         for number, index in enumerate(self._own):
-            key, value = keys_and_values(self._cache.gather(layer, index), form)
+            key, value = keys_and_values(self._held(layer, index, query.dtype), form)
             own = query[self._starts[number] : self._starts[number + 1]]
             parts.append(attention(own, key, value, scale=form.scale, window=form.window))
         return torch.cat(parts)
+
+    def _held(self, layer: int, index: SlotIndex, dtype: torch.dtype) -> dict[str, Tensor]:
+        return {name: rows.to(dtype) for name, rows in self._cache.gather(layer, index).items()}
 
     def _mask(self, number: int, window: int | None) -> Tensor:
         known = self._masks.get((number, window))

@@ -45,8 +45,9 @@ class CausalLM(ABC):
     def __init__(self, config: Any, store: WeightStore) -> None:
         """`config`: transformers'. Raises TargetError where a weight is missing, or an option is not supported."""
         self.config, self.dtype = config, store.dtype
+        self.cache_dtype = store.held_as if store.held_as == torch.bfloat16 else store.dtype
         self.vocab_size, self.hidden_size = int(config.vocab_size), int(config.hidden_size)
-        self._embedding = store.table("model.embed_tokens.weight", (self.vocab_size, self.hidden_size))
+        self._embedding = store.embedding("model.embed_tokens.weight", (self.vocab_size, self.hidden_size))
         self._rotary = Rotary(config, self.rotary_lanes)
         self.layers = [self._layer(store, index) for index in range(int(config.num_hidden_layers))]
         self._gain = store.vector("model.norm.weight", self.hidden_size)
@@ -95,7 +96,7 @@ class CausalLM(ABC):
     @torch.inference_mode()
     def hidden(self, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """Token ids and positions [n] of a step -> [n, hidden] behind the last layer."""
-        hidden = self._embedding[ids]
+        hidden = self._embedding[ids].to(self.dtype)
         rotation = self._rotary.tables(positions, self.dtype)
         for layer in self.layers:
             hidden = layer(hidden, rotation, attend)

@@ -35,6 +35,7 @@ class LatentAttention:
     """Which of the two forms is computed."""
 
     def __init__(self, store: WeightStore, config: Any, layer: int) -> None:
+        self._row_multiple = store.row_multiple
         self._layer, name, hidden = layer, f"model.layers.{layer}.self_attn", int(config.hidden_size)
         heads, rank = int(config.num_attention_heads), int(config.kv_lora_rank)
         self._nope, self._rope = int(config.qk_nope_head_dim), int(config.qk_rope_head_dim)
@@ -71,7 +72,7 @@ class LatentAttention:
 
     def _by_head(self, rows: Tensor, matrices: Tensor) -> Tensor:
         """[n, heads, a] by each head's own [a, b]; see `linear` for the rows that are filled up."""
-        wide = filled(rows, self._output.row_multiple).transpose(0, 1).contiguous()
+        wide = filled(rows, self._row_multiple).transpose(0, 1).contiguous()
         return torch.bmm(wide, matrices).transpose(0, 1)[: rows.shape[0]]
 
     def _keys_and_values(self, latent: Tensor) -> tuple[Tensor, Tensor]:

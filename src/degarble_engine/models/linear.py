@@ -25,6 +25,8 @@ class Linear(ABC):
     num_outputs: int
     bias: Tensor | None = None
     row_multiple: int = ROW_MULTIPLE
+    row_multiples: tuple[int, ...] = (ROW_MULTIPLE,)
+    """What may do, the cheapest first."""
 
     @property
     @abstractmethod
@@ -44,7 +46,7 @@ class Linear(ABC):
 def filled(rows: Tensor, multiple: int) -> Tensor:
     """[n, …] with rows of zeros behind, up to a multiple."""
     missing = -rows.shape[0] % multiple
-    return torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])]) if missing else rows
+    return F.pad(rows, (0, 0) * (rows.dim() - 1) + (0, missing)) if missing else rows
 
 
 class DenseLinear(Linear):

@@ -13,6 +13,7 @@ from degarble.registry import walk
 from degarble.target import open_target
 from degarble_engine import models
 from degarble_engine.models.causal_lm import CausalLM
+from degarble_engine.models.processor import has_bf16_units
 from degarble_engine.models.weight_store import WeightStore
 from degarble_engine.numerics.skeleton import model_config
 from degarble_engine.numerics.streamed_weights import StreamedWeights
@@ -29,8 +30,10 @@ def families() -> dict[str, type[CausalLM]]:
     return found
 
 
-def load_model(evidence: Evidence, dtype: torch.dtype, **options: bool) -> tuple[CausalLM, WeightStore]:
-    """The model and the account of its memory; `options` are those of WeightStore.
+def load_model(
+    evidence: Evidence, dtype: torch.dtype, *, held_as: torch.dtype | None = None, **options: bool
+) -> tuple[CausalLM, WeightStore]:
+    """The model and the account of its memory; `held_as` and `options` are those of WeightStore.
 
     Raises TargetError for a family without a definition here, and where a weight is missing or of another shape.
     """
@@ -44,8 +47,14 @@ def load_model(evidence: Evidence, dtype: torch.dtype, **options: bool) -> tuple
     if definition is None:
         known = ", ".join(sorted(families()))
         raise TargetError(f"{config.file}: model_type {kind!r} has no definition in the engine, which has {known}")
-    store = WeightStore(weights, dtype, **options)
+    store = WeightStore(weights, dtype, held_as=held_as, **options)
     return definition(model_config(dict(config.text), config.file), store), store
+
+
+def load_as_stored(evidence: Evidence, stored: torch.dtype, **options: bool) -> tuple[CausalLM, WeightStore]:
+    """Weights and cache in the precision of the file; sums in fp32 where the processor has no units for that precision."""
+    is_native = stored == torch.float32 or (stored == torch.bfloat16 and has_bf16_units())
+    return load_model(evidence, stored if is_native else torch.float32, held_as=stored, **options)
 
 
 def open_model(target: str, dtype: torch.dtype = torch.float32, **options: bool) -> CausalLM:

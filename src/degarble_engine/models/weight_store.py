@@ -14,6 +14,7 @@ from degarble.formats.slicing import GROUP_INDEX
 from degarble.profile.code_groups import code_groups
 from degarble_engine.models.int4_linear import Int4Linear
 from degarble_engine.models.linear import ROW_MULTIPLE, DenseLinear, Linear
+from degarble_engine.models.panels import PanelMaker
 from degarble_engine.numerics.streamed_weights import PRE_SCALE, StreamedWeights
 
 Shape = tuple[int, int]
@@ -28,22 +29,30 @@ class WeightStore:
         weights: StreamedWeights,
         dtype: torch.dtype,
         *,
+        held_as: torch.dtype | None = None,
         keeps_packed: bool = True,
         keeps_dense_beside: bool = True,
         is_batch_invariant: bool = True,
     ) -> None:
-        """`keeps_packed`: INT4 stays packed where torch has a kernel for it; `keeps_dense_beside`: with a dense copy for
+        """`dtype`: of the activations. `held_as`: the precision that weights and cache may be rounded to; None: `dtype`.
+        `keeps_packed`: INT4 stays packed where torch has a kernel for it; `keeps_dense_beside`: with a dense copy for
         batches that the kernel is slow at. `is_batch_invariant`: see `linear`; packed weights are given up for it, as
         their kernel and the dense one differ.
         """
-        self._weights, self.dtype = weights, dtype
+        self._weights, self.dtype, self.held_as = weights, dtype, held_as or dtype
+        self._panels = PanelMaker(dtype, self.held_as, is_batch_invariant=is_batch_invariant)
         self._keeps_packed = keeps_packed and not is_batch_invariant
         self._keeps_dense_beside = keeps_dense_beside
-        self._row_multiple = ROW_MULTIPLE if is_batch_invariant else 1
+        self.row_multiple = ROW_MULTIPLE if is_batch_invariant else 1
+        """Of products that are not a Linear of this store."""
         self.num_bytes: Counter[str] = Counter()
         """Memory by how weights are kept."""
-        self.rounding = 0.0
-        """Largest relative change of a scale on its way into a packed kernel."""
+        self._scale_rounding = 0.0
+
+    @property
+    def rounding(self) -> float:
+        """Largest relative change of a number on its way into a kernel: of a weight in panels, of a packed scale."""
+        return max(self._scale_rounding, self._panels.rounding)
 
     def has(self, name: str) -> bool:
         """Whether the checkpoint holds a parameter."""
@@ -68,7 +77,7 @@ class WeightStore:
         dense = None
         if packed is None or self._keeps_dense_beside:
             parts = [self._weights.tensor(f"{name}.weight", shape) for name, shape in zip(names, shapes, strict=True)]
-            dense = DenseLinear(torch.cat(parts).to(self.dtype), vector)
+            dense = self._unpacked(torch.cat(parts), vector)
         return self._finished(packed, dense, vector)
 
     def experts(self, owner: str, num_experts: int, hidden: int, width: int) -> list[tuple[Linear, Linear]]:
@@ -86,18 +95,32 @@ class WeightStore:
                 own = [module for module in stored if module is not None and module.expert == expert]
                 packed = self._packed(own, len(parts))
                 keeps = packed is None or self._keeps_dense_beside
-                pair.append(self._finished(packed, DenseLinear(dense.to(self.dtype)) if keeps else None, None))
+                pair.append(self._finished(packed, self._unpacked(dense, None) if keeps else None, None))
             found.append((pair[0], pair[1]))
         return found
 
     def router(self, name: str, shape: Shape, dtype: torch.dtype | None = None) -> Linear:
         """A gate, which no format packs."""
-        return self.tied(self.table(name, shape, dtype))
+        return self._dense(self.table(name, shape, dtype))
+
+    def embedding(self, name: str, shape: Shape) -> Tensor:
+        """Rows to look up, in `held_as`."""
+        return self.table(name, shape, self.held_as)
 
     def tied(self, table: Tensor) -> Linear:
-        """A product with a table that is there already: a head that is the embedding."""
-        linear = DenseLinear(table)
-        linear.row_multiple = self._row_multiple
+        """A product with a table that is there already: a head that is the embedding; in panels it is there twice."""
+        panels = self._panels.make(table.float(), None)
+        if panels is None:
+            return self._dense(table.to(self.dtype))
+        self.num_bytes[panels.kind] += panels.num_bytes
+        return panels
+
+    def _unpacked(self, weight: Tensor, bias: Tensor | None) -> Linear:
+        return self._panels.make(weight, bias) or self._dense(weight.to(self.dtype), bias)
+
+    def _dense(self, weight: Tensor, bias: Tensor | None = None) -> Linear:
+        linear = DenseLinear(weight, bias)
+        linear.row_multiple = self.row_multiple
         return linear
 
     def _finished(
@@ -111,12 +134,11 @@ class WeightStore:
                 if dense is None:
                     raise
             else:
-                self.rounding = max(self.rounding, made.rounding)
+                self._scale_rounding = max(self._scale_rounding, made.rounding)
                 linear = made
         if linear is None:
             assert dense is not None
             linear = dense
-            linear.row_multiple = self._row_multiple
         self.num_bytes[linear.kind] += linear.num_bytes
         return linear
 

@@ -18,7 +18,7 @@ from degarble.tokenizer.interface import Tokenizer
 from degarble.tokenizer.special_tokens import KEEP
 from degarble_engine.engine.llm_engine import EngineOptions, LLMEngine
 from degarble_engine.engine.ngram import NgramDrafter
-from degarble_engine.models.load import load_model
+from degarble_engine.models.load import load_as_stored, load_model
 from degarble_engine.server.grammar import Grammars
 from degarble_engine.server.prompter import Prompter
 from degarble_engine.server.request_fields import PASSED
@@ -71,8 +71,9 @@ def open_served(
         json_files = evidence.get("json_files")
     except EvidenceMissing as missing:
         raise TargetError(f"{evidence.get('source').path}: cannot be served: {missing}") from None
+    loader = load_as_stored if dtype == "auto" else load_model
     chosen = _dtype(evidence) if dtype == "auto" else DTYPES[dtype]
-    model, store = load_model(evidence, chosen, is_batch_invariant=options.is_batch_invariant)
+    model, store = loader(evidence, chosen, is_batch_invariant=options.is_batch_invariant)
     claims = evidence.find("token_claims") or ()
     engine = LLMEngine(
         model,
