@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import cached_property
 
 import msgspec
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from degarble_engine.engine.compiled_pages import CompiledPages, Places
 from degarble_engine.engine.pool import PagedKVCache, SlotIndex
+from degarble_engine.engine.slot_book import Slots
 from degarble_engine.engine.split_attention import SPLIT, split_attention
 from degarble_engine.models.attend import AttentionForm, Rows, attention
 from degarble_engine.models.plain_cache import keys_and_values
@@ -18,12 +23,16 @@ from degarble_engine.models.plain_cache import keys_and_values
 class Span(msgspec.Struct, frozen=True):
     """One request's part of a step."""
 
-    new_slots: Sequence[int]
-    """Where its new rows go."""
+    num_new: int
     first: int
     """Position of the first row that is still held; earlier ones left the window."""
-    slots: Sequence[int]
-    """Slots of positions [first, end), the new ones included."""
+    slots: Slots
+    """Of positions [first, end), the new ones included."""
+
+    @property
+    def end(self) -> int:
+        """Position behind the last row."""
+        return self.first + len(self.slots)
 
 
 class _Group(msgspec.Struct, frozen=True):
@@ -42,25 +51,51 @@ class _Group(msgspec.Struct, frozen=True):
 
 
 class PagedAttend:
-    """See Attend. `is_batch_invariant`: attention in fixed splits, else the library's own, one request at a time."""
+    """See Attend. Compiled loops where there are any, else attention in fixed splits, else the library's own."""
 
-    def __init__(self, cache: PagedKVCache, spans: Sequence[Span], *, is_batch_invariant: bool = True) -> None:
-        self._cache, self._spans = cache, spans
-        self._new = cache.index([slot for span in spans for slot in span.new_slots])
-        starts = [0]
-        for span in spans:
-            starts.append(starts[-1] + len(span.new_slots))
-        self._starts = starts
+    def __init__(
+        self,
+        cache: PagedKVCache,
+        spans: Sequence[Span],
+        *,
+        pages: CompiledPages | None = None,
+        is_batch_invariant: bool = True,
+    ) -> None:
+        """`is_batch_invariant`: splits, where nothing is compiled; else one request at a time.
+
+        The flat batch may have rows behind those of the spans, which fill it up: they see nothing.
+        """
+        self._cache, self._spans, self._pages = cache, spans, pages
+        self._starts = np.cumsum([0, *(span.num_new for span in spans)])
         self._is_invariant = is_batch_invariant
-        self._groups = self._grouped() if is_batch_invariant else []
-        self._own = [] if is_batch_invariant else [cache.index(span.slots) for span in spans]
+        new = np.concatenate([span.slots[len(span.slots) - span.num_new :] for span in spans])
+        self._places = _places(spans, new, self._starts) if pages is not None else None
+        self._new = cache.index(new)
         self._masks: dict[tuple[int, int | None], Tensor] = {}
+
+    @cached_property
+    def _groups(self) -> list[_Group]:
+        alike: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        for number, span in enumerate(self._spans):
+            alike[span.num_new, -(-span.end // SPLIT)].append(number)
+        return [self._group(members, new, splits * SPLIT) for (new, splits), members in alike.items()]
+
+    @cached_property
+    def _own(self) -> list[SlotIndex]:
+        return [self._cache.index(span.slots) for span in self._spans]
 
     def __call__(self, layer: int, query: Tensor, rows: Rows, form: AttentionForm) -> Tensor:
         """See Attend."""
-        self._cache.write(layer, rows, self._new)
-        if not self._is_invariant:
-            return self._one_by_one(layer, query, form)
+        if self._pages is not None and form.expand is None:
+            assert self._places is not None
+            self._pages.write(layer, rows, self._places)
+            return self._pages.attend(layer, query, self._places, form)
+        num_real = int(self._starts[-1])
+        self._cache.write(layer, {name: given[:num_real] for name, given in rows.items()}, self._new)
+        found = self._by_groups(layer, query, form) if self._is_invariant else self._one_by_one(layer, query, form)
+        return found if len(found) == len(query) else F.pad(found, (0, 0, 0, 0, 0, len(query) - len(found)))
+
+    def _by_groups(self, layer: int, query: Tensor, form: AttentionForm) -> Tensor:
         outputs: list[tuple[Tensor, Tensor]] = []
         for number, group in enumerate(self._groups):
             held = self._held(layer, group.index, query.dtype)
@@ -69,7 +104,7 @@ class PagedAttend:
             key, value = key.unflatten(0, (count, group.num_rows)), value.unflatten(0, (count, group.num_rows))
             found = split_attention(query[group.tokens], key, value, self._mask(number, form.window), form.scale)
             outputs.append((group.tokens.flatten(), found.flatten(0, 1)))
-        result = outputs[0][1].new_empty(query.shape[0], *outputs[0][1].shape[1:])
+        result = outputs[0][1].new_empty(int(self._starts[-1]), *outputs[0][1].shape[1:])
         for tokens, found in outputs:
             result[tokens] = found
         return result
@@ -94,23 +129,27 @@ class PagedAttend:
             self._masks[number, window] = known
         return known
 
-    def _grouped(self) -> list[_Group]:
-        alike: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
-        for number, span in enumerate(self._spans):
-            alike[len(span.new_slots), -(-(span.first + len(span.slots)) // SPLIT)].append(number)
-        return [self._group(members, new, splits * SPLIT) for (new, splits), members in alike.items()]
-
     def _group(self, members: list[int], num_new: int, num_rows: int) -> _Group:
         """Every request's rows stand at their positions, so that a split holds the same ones whatever left the window."""
-        slots: list[int] = []
+        slots = np.empty((len(members), num_rows), np.int64)
         positions = torch.full((len(members), num_rows), torch.iinfo(torch.int64).max)
-        at = torch.empty(len(members), num_new, dtype=torch.long)
-        tokens = torch.empty(len(members), num_new, dtype=torch.long)
+        ends = torch.tensor([self._spans[number].end for number in members])
+        starts = torch.from_numpy(self._starts[members])
         for place, number in enumerate(members):
             span = self._spans[number]
-            end = span.first + len(span.slots)
-            slots += [span.slots[0]] * span.first + list(span.slots) + [span.slots[0]] * (num_rows - end)
-            positions[place, span.first : end] = torch.arange(span.first, end)
-            at[place] = torch.arange(end - num_new, end)
-            tokens[place] = torch.arange(self._starts[number], self._starts[number + 1])
-        return _Group(members, tokens, self._cache.index(slots), num_rows, positions, at)
+            slots[place] = span.slots[0]
+            slots[place, span.first : span.end] = span.slots
+            positions[place, span.first : span.end] = torch.arange(span.first, span.end)
+        steps = torch.arange(num_new)
+        at, tokens = ends[:, None] - num_new + steps, starts[:, None] + steps
+        return _Group(members, tokens, self._cache.index(slots.reshape(-1)), num_rows, positions, at)
+
+
+def _places(spans: Sequence[Span], new: Slots, starts: Slots) -> Places:
+    counts = np.array([span.num_new for span in spans])
+    lengths = np.array([len(span.slots) for span in spans])
+    firsts = np.array([span.first for span in spans])
+    begins = np.repeat(np.cumsum(lengths) - lengths - firsts, counts)
+    ends = np.repeat(firsts + lengths - counts - starts[:-1], counts) + np.arange(len(new)) + 1
+    tokens = np.stack([begins, np.repeat(firsts, counts), ends])
+    return Places(new, np.concatenate([span.slots for span in spans]), tokens)

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -37,7 +39,8 @@ class SlotIndex(NamedTuple):
     offsets: Tensor
 
 
-Slots = Sequence[int] | SlotIndex
+SlotNumbers = Sequence[int] | npt.NDArray[np.int64]
+Slots = SlotNumbers | SlotIndex
 
 
 class PagedKVCache:
@@ -70,7 +73,7 @@ class PagedKVCache:
             for name, one in zip(names, (layout, v_layout or layout), strict=False):
                 self.views[name] = self._layer_views(one, self._allocate(one), 0)
 
-    def index(self, slots: Sequence[int]) -> SlotIndex:
+    def index(self, slots: SlotNumbers) -> SlotIndex:
         """Slots for several calls. Raises BlockMisuse for one outside the pool."""
         return SlotIndex(*self._split(slots))
 

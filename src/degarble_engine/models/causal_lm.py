@@ -54,6 +54,8 @@ class CausalLM(ABC):
         shape = (self.vocab_size, self.hidden_size)
         is_tied = bool(config.tie_word_embeddings) or not store.has("lm_head.weight")
         self._head = store.tied(self._embedding) if is_tied else store.linear(["lm_head"], [shape])
+        self.row_multiple = store.usual_row_multiple
+        """Batches filled up to it need not be filled up in each product."""
 
     @property
     def rotary_lanes(self) -> int:

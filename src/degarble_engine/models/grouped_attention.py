@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from degarble_engine.models.attend import Attend, AttentionForm
 from degarble_engine.models.causal_lm import Rotation
 from degarble_engine.models.norm import rms_norm
-from degarble_engine.models.rotary import turn_halves
+from degarble_engine.models.rotary import turn_first
 from degarble_engine.models.weight_store import WeightStore
 
 
@@ -44,9 +45,13 @@ class GroupedAttention:
     def __call__(self, hidden: Tensor, rotation: Rotation, attend: Attend) -> Tensor:
         """[n, hidden] -> [n, hidden]"""
         heads = self._qkv(hidden).unflatten(-1, (-1, self._head_dim))
-        query, key, value = heads.split([self._heads, self._kv_heads, self._kv_heads], dim=1)
+        num_turned = self._heads + self._kv_heads
+        value = heads[:, num_turned:]
         if self._gains:
-            query, key = rms_norm(query, self._gains[0], self._eps), rms_norm(key, self._gains[1], self._eps)
-        rows = {"k": turn_halves(key, *rotation), "v": value}
-        found = attend(self._layer, turn_halves(query, *rotation), rows, self._form)
+            query, key = heads[:, :num_turned].split([self._heads, self._kv_heads], dim=1)
+            heads = torch.cat(
+                [rms_norm(query, self._gains[0], self._eps), rms_norm(key, self._gains[1], self._eps)], dim=1
+            )
+        query, key = turn_first(heads, num_turned, *rotation).split([self._heads, self._kv_heads], dim=1)
+        found = attend(self._layer, query, {"k": key, "v": value}, self._form)
         return self._output(found.flatten(1))

@@ -39,8 +39,12 @@ class Linear(ABC):
 
     def __call__(self, rows: Tensor) -> Tensor:
         """[n, in] -> [n, out]; zero rows fill the batch up where results must not depend on it."""
-        found = self.product(filled(rows, self.row_multiple))[: rows.shape[0]]
+        is_full = rows.shape[0] % self.row_multiple == 0
+        found = self.product(rows) if is_full else self._filled_product(rows)
         return found if self.bias is None else found + self.bias
+
+    def _filled_product(self, rows: Tensor) -> Tensor:
+        return self.product(filled(rows, self.row_multiple))[: rows.shape[0]]
 
 
 def filled(rows: Tensor, multiple: int) -> Tensor:

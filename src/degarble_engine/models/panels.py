@@ -36,6 +36,7 @@ class HalfPanels(Linear):
         """`weight` [out, in] in fp32. Raises RuntimeError where torch was built without FBGEMM."""
         self.num_outputs, self._num_inputs = weight.shape
         self._packed = torch.ops.quantized.linear_prepack_fp16(weight.float().contiguous(), None)
+        self._multiply = torch.ops.quantized.linear_dynamic_fp16.default
         self.bias = bias
 
     @property
@@ -45,8 +46,8 @@ class HalfPanels(Linear):
 
     def product(self, rows: Tensor) -> Tensor:
         """See Linear."""
-        found: Tensor = torch.ops.quantized.linear_dynamic_fp16(rows.float(), self._packed)
-        return found.to(rows.dtype)
+        found: Tensor = self._multiply(rows, self._packed)
+        return found
 
 
 class LibraryPanels(Linear):

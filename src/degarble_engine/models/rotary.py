@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from degarble.errors import TargetError
+from degarble_engine.compiled.kernels import loops_for
 from degarble_engine.models.elementwise import in_whole_vectors
 
 SUPPORTED = frozenset({"default", "linear", "yarn", "llama3"})
@@ -51,6 +52,17 @@ def turn_halves(lanes: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """[num_tokens, heads, d], lane i with lane i + d / 2."""
     low, high = lanes.chunk(2, dim=-1)
     return torch.cat([low * cos - high * sin, high * cos + low * sin], dim=-1)
+
+
+def turn_first(heads: Tensor, num_turned: int, cos: Tensor, sin: Tensor) -> Tensor:
+    """`turn_halves` of the first heads of [num_tokens, heads, d]."""
+    loops = loops_for(heads)
+    if loops is None:
+        return turn_halves(heads[:, :num_turned], cos, sin)
+    heads = heads.contiguous()
+    found = heads.new_empty(heads.shape[0], num_turned, heads.shape[2])
+    loops.rows.turn(heads.numpy(), num_turned, cos.numpy(), sin.numpy(), found.numpy())
+    return found
 
 
 def turn_interleaved(lanes: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

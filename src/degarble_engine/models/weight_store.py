@@ -45,6 +45,8 @@ class WeightStore:
         self._keeps_dense_beside = keeps_dense_beside
         self.row_multiple = ROW_MULTIPLE if is_batch_invariant else 1
         """Of products that are not a Linear of this store."""
+        self._multiples: Counter[int] = Counter()
+        self._has_experts = False
         self.num_bytes: Counter[str] = Counter()
         """Memory by how weights are kept."""
         self._scale_rounding = 0.0
@@ -53,6 +55,12 @@ class WeightStore:
     def rounding(self) -> float:
         """Largest relative change of a number on its way into a kernel: of a weight in panels, of a packed scale."""
         return max(self._scale_rounding, self._panels.rounding)
+
+    @property
+    def usual_row_multiple(self) -> int:
+        """What most weights fill batches up to; 1 for experts, which see a few rows of a batch each."""
+        usual = self._multiples.most_common(1)
+        return 1 if self._has_experts or not usual else usual[0][0]
 
     def has(self, name: str) -> bool:
         """Whether the checkpoint holds a parameter."""
@@ -82,6 +90,7 @@ class WeightStore:
 
     def experts(self, owner: str, num_experts: int, hidden: int, width: int) -> list[tuple[Linear, Linear]]:
         """(gate and up in one, down) of every expert of `owner`, however the file stacks them."""
+        self._has_experts = True
         found: list[tuple[Linear, Linear]] = []
         gate_up = self._weights.tensor(f"{owner}.gate_up_proj", (num_experts, 2 * width, hidden))
         down = self._weights.tensor(f"{owner}.down_proj", (num_experts, hidden, width))
@@ -140,6 +149,7 @@ class WeightStore:
             assert dense is not None
             linear = dense
         self.num_bytes[linear.kind] += linear.num_bytes
+        self._multiples[linear.row_multiple] += linear.num_bytes
         return linear
 
     def _packed(self, modules: Sequence[StoredModule], count: int) -> tuple[Tensor, Tensor, Tensor] | None:
