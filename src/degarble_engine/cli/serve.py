@@ -25,7 +25,12 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0: any free one, which is said.", min=0, max=65535)] = 8000,
     name: Annotated[str | None, typer.Option("--served-model-name", help="Instead of the target's.")] = None,
-    dtype: Annotated[str, typer.Option(help="Arithmetic: auto (as stored), fp32, bf16 or fp16.")] = "auto",
+    dtype: Annotated[
+        str,
+        typer.Option(
+            help="Of numbers: auto (as stored; sums in fp32 where the processor has no bf16 units), fp32, bf16 or fp16."
+        ),
+    ] = "auto",
     api_key: Annotated[
         list[str] | None, typer.Option(help=f"Ask clients for it; may be repeated. Better: {KEY_VARIABLE}.")
     ] = None,
@@ -93,6 +98,7 @@ def serve(
     model = open_served(evidence, name or _name_of(target), dtype=dtype, options=options, num_drafts=ngram_drafts)
     kept = ", ".join(f"{kind} {size >> 20} MiB" for kind, size in model.num_bytes.items())
     log.warning(f"{model.name}: weights {kept}; at most {model.engine.max_model_len} tokens a request")
+    log.warning(f"{model.arithmetic}; rows {'do not ' if batch_invariant else ''}depend on their batch")
     if model.prompter.method == GUESS:
         log.warning(
             "warning: prompts are encoded by longest match: they spell the text, with other tokens than in training"

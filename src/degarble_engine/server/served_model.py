@@ -39,6 +39,20 @@ class ServedModel:
     """Sampling parameters of generation_config.json, as vLLM and transformers take them."""
     num_bytes: Mapping[str, int]
     """Memory of the weights by how they are kept."""
+    rounding: float
+    """Largest relative change of a number on its way into a kernel."""
+
+    @property
+    def arithmetic(self) -> str:
+        """What is computed in, and by what."""
+        model, pages = self.engine.model, self.engine.runner.pages
+        words = (
+            f"sums in {_short(model.dtype)}",
+            f"K/V in {_short(model.cache_dtype)}",
+            f"attention {'by torch' if pages is None else 'in place, compiled'}",
+            f"weights changed by at most {self.rounding:.1e}",
+        )
+        return ", ".join(words)
 
     @cached_property
     def hiding(self) -> Detokenizer:
@@ -94,7 +108,12 @@ def open_served(
         prompter=prompter,
         defaults=_defaults(_object(json_files, "generation_config.json")),
         num_bytes=dict(store.num_bytes),
+        rounding=store.rounding,
     )
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _dtype(evidence: Evidence) -> torch.dtype:

@@ -30,6 +30,7 @@ def test_every_format_answers(golden: Path, form: str) -> None:
     assert model.prompter.method == ("bpe" if form.startswith("llama.cpp") else "tokenizers")
     (request,) = model.engine.generate([ids], SamplingParams(max_tokens=4, ignore_eos=True))
     assert request.num_outputs == 4
+    assert model.arithmetic.startswith("sums in float32, K/V in float32, attention ")
 
 
 def test_without_a_tokenizer_nothing_is_served(golden: Path, tmp_path: Path) -> None:
