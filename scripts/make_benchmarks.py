@@ -105,6 +105,18 @@ SECTIONS = (
         "Calls a second of processor time on one workload: prompts of up to 2,500 tokens in chunks of 512, half with a shared prefix, then 128 tokens one by one. vLLM's manager is measured where it can be imported (`--vllm`, or BENCHMARK_VLLM here).",
     ),
     Section(
+        "serve_speed",
+        "Reference engine: tokens a second",
+        "benchmarks/serve_speed.py --int4 .work/real/gptq --batches 1,8 --decode 32",
+        "SmolLM2-135M, prompts of 512 tokens. Decoding at least 1.5 times transformers' generate and as fast as vLLM's CPU build at every batch, INT4 alone 1.3 times llama.cpp's Q4, prefill 0.9 of the best. Weights in fp16 panels, sums in fp32; ours with the extra `fast`. `roofline`: share of a step that reading weights and cache once would take.",
+    ),
+    Section(
+        "serve_speed_32",
+        "Reference engine: tokens a second, batch 32",
+        "benchmarks/serve_speed.py --batches 32 --decode 16",
+        "As above; llama.cpp is not measured, its prefill alone takes over a minute.",
+    ),
+    Section(
         "sanitize",
         "Sanitiser: MB/s of UTF-8",
         "benchmarks/sanitize.py",
