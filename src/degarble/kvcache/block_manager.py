@@ -183,6 +183,11 @@ class BlockManager(BlockState):
         self.pool.end_step(step)
         self._emit("step", step=step, ph="E")
 
+    def withdraw(self, blocks: Items[int]) -> None:
+        """Forget published blocks whose content is in doubt, and all that was computed on top of them."""
+        for block in self.prefix_cache.with_continuations(blocks):
+            self._withdraw(block)
+
     def clear_prefix_cache(self) -> None:
         """Forget all published blocks: after weights or an adapter changed under the same name."""
         for block in range(self.pool.num_blocks):

@@ -54,6 +54,10 @@ class BlockState:
         self.sequences: dict[str, Sequence] = {}
         self._observe = observer
 
+    def observe(self, observer: Observer | None) -> None:
+        """Tell events to somebody else from here on."""
+        self._observe = observer
+
     def sequence(self, request: str) -> Sequence:
         """The state of a request. Raises BlockMisuse for an unknown one."""
         try:

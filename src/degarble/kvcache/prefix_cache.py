@@ -80,6 +80,20 @@ class PrefixCache:
             del self._block_of[entry.key]
         return entry
 
+    def with_continuations(self, blocks: Sequence[int]) -> list[int]:
+        """Those of the blocks that are published, and every published block whose chain of keys goes through one."""
+        by_parent: dict[Key, list[int]] = {}
+        for block, entry in self._entry_of.items():
+            by_parent.setdefault(entry.parent, []).append(block)
+        found = dict.fromkeys(block for block in blocks if block in self._entry_of)
+        ahead = list(found)
+        while ahead:
+            for child in by_parent.get(self._entry_of[ahead.pop()].key, ()):
+                if child not in found:
+                    found[child] = None
+                    ahead.append(child)
+        return list(found)
+
     def problems(self) -> list[str]:
         """Broken invariants of the map alone."""
         found = [

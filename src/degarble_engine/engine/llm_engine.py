@@ -21,6 +21,7 @@ from degarble_engine.engine.request import FinishReason, Request
 from degarble_engine.engine.sampler import Sampled, sample
 from degarble_engine.engine.sampling_params import SamplingParams
 from degarble_engine.engine.scheduler import Drafter, Scheduled, Scheduler
+from degarble_engine.engine.supervisor import Supervisor
 from degarble_engine.models.causal_lm import CausalLM
 
 
@@ -78,6 +79,7 @@ class LLMEngine:
             drafter=drafter,
         )
         self.runner = ModelRunner(model, self.cache, self.manager, is_batch_invariant=self.options.is_batch_invariant)
+        self.supervisor = Supervisor()
         self.requests: dict[str, Request] = {}
         self.num_steps = 0
         self._numbers = count(1)
@@ -131,6 +133,7 @@ class LLMEngine:
     @torch.inference_mode()
     def step(self) -> list[StepOutput]:
         """Compute one step and sample what follows."""
+        self.supervisor.begin_step()
         parts = self.scheduler.schedule()
         if not parts:
             return []
@@ -139,7 +142,9 @@ class LLMEngine:
             logits = self.runner.run(parts)
         finally:
             self.manager.end_step(step)
+        self.supervisor.see_logits(parts, logits)
         outputs = [self._settle(part, own) for part, own in zip(parts, logits, strict=True)]
+        self.supervisor.end_step()
         self.num_steps += 1
         if self.options.checks_integrity:
             self.manager.check_integrity()
@@ -155,6 +160,9 @@ class LLMEngine:
     def _settle(self, part: Scheduled, logits: Tensor) -> StepOutput:
         """Tokens sampled from one part; drafts are kept as far as the model says the same."""
         request = part.request
+        if request.finish_reason is not None:  # by the supervisor
+            self._close(request)
+            return StepOutput(request, ())
         if not part.is_sampled:
             self.manager.complete(request.request_id)
             return StepOutput(request, ())
@@ -168,6 +176,7 @@ class LLMEngine:
             )
             new.append(sampled)
             request.append(sampled)
+            self.supervisor.see_token(request, sampled, place)
             if request.finish_reason is not None or place == len(drafts) or sampled.token_id != drafts[place]:
                 break
         self.manager.complete(request.request_id, [one.token_id for one in new])
@@ -176,5 +185,6 @@ class LLMEngine:
         return StepOutput(request, tuple(new))
 
     def _close(self, request: Request) -> None:
+        self.supervisor.see_end(request)
         self.scheduler.finish(request)
         self.requests.pop(request.request_id, None)

@@ -120,6 +120,12 @@ class PagedKVCache:
         for view in self._every_view():
             view[blocks, offsets] = value
 
+    def scrub(self, blocks: Iterable[int]) -> None:
+        """Put zeros into whole blocks: a NaN in a row that is masked still reaches a product with its weight of 0."""
+        held = torch.as_tensor(list(blocks), dtype=torch.long, device=self.device)
+        for view in self._every_view():
+            view[held] = 0
+
     def check_padding(self) -> None:
         """Raises BoundCrossed if anything was written between pages."""
         for number, (flat, is_padding) in enumerate(zip(self.storages, self._paddings, strict=False)):

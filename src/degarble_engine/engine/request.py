@@ -11,6 +11,7 @@ from degarble.kvcache.namespace import PLAIN, Namespace
 from degarble_engine.engine.guide import Guide
 from degarble_engine.engine.sampler import Sampled, TokenCounts
 from degarble_engine.engine.sampling_params import SamplingParams
+from degarble_engine.engine.trip import Trip
 
 
 class FinishReason(StrEnum):
@@ -18,6 +19,8 @@ class FinishReason(StrEnum):
 
     STOP = "stop"
     LENGTH = "length"
+    CONTENT_FILTER = "content_filter"
+    """A guard ended it: OpenAI's word for an answer that is not to be trusted to its end."""
     ABORT = "abort"
     ERROR = "error"
 
@@ -54,6 +57,8 @@ class Request:
         """The token or string that ended it."""
         self.error: str | None = None
         """Why it ended with FinishReason.ERROR, where that is its own affair."""
+        self.trips: list[Trip] = []
+        """What guards saw."""
         self.generator = torch.Generator()
         self.generator.manual_seed(params.seed if params.seed is not None else torch.seed() & 0x7FFFFFFFFFFFFFFF)
         self._vocab_size = vocab_size

@@ -100,6 +100,13 @@ class Scheduler:
             self.manager.finish(request.request_id, is_abort=request.finish_reason is FinishReason.ABORT)
             request.is_open = False
 
+    def recompute(self, request: Request) -> None:
+        """Take a running request's blocks, and compute all of its rows again when its turn comes."""
+        self.running.remove(request)
+        self.manager.preempt(request.request_id)
+        request.num_preemptions += 1
+        self.waiting.appendleft(request)
+
     def _ready(self) -> Iterator[Request]:
         """Those that decode, those in their prompt, and as many new ones as there is room for."""
         yield from sorted(self.running, key=lambda one: self._missing(one) > 1)

@@ -61,6 +61,12 @@ class Answer(ABC):
         ]
         return {**self._envelope(self.object, choices), "usage": generation.usage}
 
+    @staticmethod
+    def guarded(deltas: Sequence[Delta]) -> dict[str, Any]:
+        """A field of the choice that ends, where guards saw something: `finish_reason` has no word for it."""
+        trips = deltas[-1].trips
+        return {"guards": [trip.note for trip in trips]} if trips else {}
+
     def _envelope(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
         model = self.service.model.name
         return {

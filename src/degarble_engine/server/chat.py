@@ -103,6 +103,7 @@ class ChatAnswer(Answer):
             "logprobs": chat_logprobs(table, tokens) if self.fields.logprobs else None,
             "finish_reason": deltas[-1].finish_reason,
             "stop_reason": deltas[-1].stop_reason,
+            **self.guarded(deltas),
         }
         if self.fields.return_token_ids:
             found["token_ids"] = [token.token_id for token in tokens]

@@ -8,6 +8,7 @@ from degarble.tokenizer.detokenize import Detokenizer, TextStream
 from degarble.tokenizer.stop_strings import StopStrings
 from degarble_engine.engine.request import FinishReason
 from degarble_engine.engine.sampler import Sampled
+from degarble_engine.engine.trip import Trip
 from degarble_engine.server.engine_loop import Job, Update
 
 
@@ -20,6 +21,8 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
     """Characters before each token."""
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
+    trips: tuple[Trip, ...] = ()
+    """What guards saw in the whole answer; told with its end."""
 
 
 class Choice:
@@ -33,6 +36,7 @@ class Choice:
         self._num_before = self._stream.num_without_text
         self._stops = StopStrings(job.params.stop).stream()
         self._num_chars = 0
+        self._trips: tuple[Trip, ...] = ()
 
     @property
     def num_without_text(self) -> int:
@@ -44,6 +48,7 @@ class Choice:
         shown: list[str] = []
         taken: list[Sampled] = []
         offsets: list[int] = []
+        self._trips = update.trips
         for token in update.new:
             is_end = update.finish_reason is FinishReason.STOP and token is update.new[-1]
             taken.append(token)
@@ -82,4 +87,5 @@ class Choice:
             offsets=tuple(offsets),
             finish_reason=reason,
             stop_reason=stop_reason,
+            trips=self._trips,
         )

@@ -101,6 +101,7 @@ class CompletionAnswer(Answer):
             "logprobs": completion_logprobs(table, tokens, offsets) if self.fields.logprobs is not None else None,
             "finish_reason": deltas[-1].finish_reason,
             "stop_reason": deltas[-1].stop_reason,
+            **self.guarded(deltas),
         }
         if self.fields.return_token_ids:
             choice["token_ids"] = [token.token_id for token in tokens]

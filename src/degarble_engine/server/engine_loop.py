@@ -30,6 +30,7 @@ from degarble_engine.engine.llm_engine import LLMEngine
 from degarble_engine.engine.request import FinishReason, Request
 from degarble_engine.engine.sampler import Sampled
 from degarble_engine.engine.sampling_params import SamplingParams
+from degarble_engine.engine.trip import Trip
 
 log = logging.getLogger("degarble.server")
 Answer = TypeVar("Answer")
@@ -67,6 +68,8 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     stop_reason: int | str | None = None
     error: str | None = None
     """Why it ended with FinishReason.ERROR."""
+    trips: tuple[Trip, ...] = ()
+    """What guards saw so far."""
 
 
 class Ticket:
@@ -290,5 +293,11 @@ def _update(request: Request, new: tuple[Sampled, ...], error: str | None) -> Up
         started_at=request.started_at,
         finish_reason=request.finish_reason,
         stop_reason=request.stop_reason,
-        error=(request.error or error) if is_error else None,
+        error=(request.error or error or _guarded(request)) if is_error else None,
+        trips=tuple(request.trips),
     )
+
+
+def _guarded(request: Request) -> str | None:
+    """Why a guard ended it."""
+    return f"guard {request.trips[-1].guard}: {request.trips[-1].message}" if request.trips else None

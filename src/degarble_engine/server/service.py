@@ -35,9 +35,11 @@ REQUEST_ID = "x-request-id"
 class Service:
     """One model behind one API."""
 
-    def __init__(self, model: ServedModel, limits: Limits, sinks: Sequence[Sink] = ()) -> None:
-        """`sinks` are told of every request when it has ended."""
-        self.model, self.limits, self.sinks = model, limits, sinks
+    def __init__(
+        self, model: ServedModel, limits: Limits, sinks: Sequence[Sink] = (), *, planted: Sequence[str] = ()
+    ) -> None:
+        """`sinks` are told of every request when it has ended; `planted`: faults put in on purpose, which /health says."""
+        self.model, self.limits, self.sinks, self.planted = model, limits, sinks, tuple(planted)
         self.loop = EngineLoop(model.engine, max_queued=limits.queued)
         self.metrics = ServerMetrics(self.loop, model.name)
         self.created = int(time.time())

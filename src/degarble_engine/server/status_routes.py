@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from degarble.version import __version__
+from degarble_engine.guards.rail import GuardRail
 from degarble_engine.server.service import Service
 from degarble_engine.telemetry.exposition import CONTENT_TYPE
 
@@ -27,7 +28,8 @@ async def model(service: Service, request: Request) -> Response:
 async def health(service: Service, request: Request) -> Response:
     """Whether the engine can still be trusted: 503 after it was given up."""
     failure = service.loop.failure
-    return _json({"status": "ok" if failure is None else "failed", "reason": failure}, 503 if failure else 200)
+    body = {"status": "ok" if failure is None else "failed", "reason": failure, **_watched(service)}
+    return _json(body, 503 if failure else 200)
 
 
 async def ready(service: Service, request: Request) -> Response:
@@ -44,6 +46,14 @@ async def version(service: Service, request: Request) -> Response:
 async def metrics(service: Service, request: Request) -> Response:
     """In the text format, whatever the scraper would like better: see telemetry/exposition.py."""
     return Response(service.metrics.show(), headers={"content-type": CONTENT_TYPE})
+
+
+def _watched(service: Service) -> dict[str, Any]:
+    """Faults that were planted, and guards that are on but can see nothing: neither is ever left unsaid."""
+    rail = service.model.engine.supervisor
+    silent = rail.silent if isinstance(rail, GuardRail) else {}
+    planted = {"planted_faults": list(service.planted)} if service.planted else {}
+    return {**planted, **({"silent_guards": silent} if silent else {})}
 
 
 def _card(service: Service) -> dict[str, Any]:

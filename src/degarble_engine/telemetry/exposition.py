@@ -74,6 +74,21 @@ class Read(Metric):
         yield "", (), self._read()
 
 
+class ReadEach(Metric):
+    """Counters or gauges of a label that somebody else keeps."""
+
+    def __init__(
+        self, name: str, help_text: str, label: str, read: Callable[[], Mapping[str, float]], kind: str = "counter"
+    ) -> None:
+        super().__init__(name, help_text)
+        self.kind, self._label, self._read = kind, label, read
+
+    def samples(self) -> Iterator[tuple[str, Labels, float]]:
+        """One line for each value of the label."""
+        for value, count in self._read().items():
+            yield "", ((self._label, value),), count
+
+
 class Histogram(Metric):
     """Counts by upper bound."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from degarble_engine.server.engine_loop import EngineLoop
 from degarble_engine.telemetry.exposition import Counter, Histogram, Metric, Read
+from degarble_engine.telemetry.guard_metrics import guard_metrics
 from degarble_engine.telemetry.metric_table import TABLE, Row
 from degarble_engine.telemetry.resident_memory import resident_bytes
 
@@ -20,6 +21,7 @@ class ServerMetrics:
         self._began = time.time()
         reads = self._reads(loop)
         self._families = {key: _family(row, reads.get(key)) for key, row in TABLE.items()}
+        self._families |= {metric.name: metric for metric in guard_metrics(loop.engine)}
 
     def _reads(self, loop: EngineLoop) -> dict[str, Callable[[], float]]:
         scheduler, pool = loop.engine.scheduler, loop.engine.manager.pool

@@ -1,0 +1,1 @@
+"""Guards over the reference engine."""
