@@ -85,10 +85,12 @@ def state_events(manager: BlockManager) -> Iterator[Event]:
     cache = manager.prefix_cache
     entries = {block: entry for block in range(manager.pool.num_blocks) if (entry := cache.entry(block)) is not None}
     told: set[bytes] = set()
-    for number, chain in enumerate(_chains(entries)):
-        yield from _stored(manager, f"before-{number}", [(block, entries[block]) for block in chain], told)
     for sequence in manager.sequences.values():
-        yield from _live(manager, sequence, {block: one for block, one in entries.items() if one.key in told})
+        yield from _live(manager, sequence, entries, told)
+    for number, chain in enumerate(_chains(entries)):
+        rest = [(block, entries[block]) for block in chain]
+        if any(entry.key not in told for _, entry in rest):
+            yield from _stored(manager, f"before-{number}", rest, told)
 
 
 def _chains(entries: Mapping[int, Entry]) -> Iterator[list[int]]:
@@ -124,13 +126,16 @@ def _stored(manager: BlockManager, request: str, chain: list[tuple[int, Entry]],
     yield {"ev": "alloc", "req": request, "b": blocks, "at": len(known)}
     yield from _computed(request, [block for block, _ in chain], start, len(ids), manager.block_size)
     for block, entry in fresh:
-        above = entry.parent.hex() if len(entry.parent) == KEY_BYTES else None
-        yield {
-            "ev": "store", "h": [entry.key.hex()], "parent": above, "b": [block], "ids": list(entry.token_ids),
-            "ns": tags,
-        }  # fmt: skip
+        yield _store(block, entry, tags)
     yield {"ev": "free", "req": request, "b": [block for block, _ in chain], "at": 0}
     yield {"ev": "req", "req": request, "op": "finish"}
+
+
+def _store(block: int, entry: Entry, tags: dict[str, object]) -> Event:
+    above = entry.parent.hex() if len(entry.parent) == KEY_BYTES else None
+    return {
+        "ev": "store", "h": [entry.key.hex()], "parent": above, "b": [block], "ids": list(entry.token_ids), "ns": tags,
+    }  # fmt: skip
 
 
 def tags_of(root: bytes) -> dict[str, object]:
@@ -164,17 +169,17 @@ def _computed(request: str, table: list[int], start: int, end: int, block_size: 
     yield {"ev": "step", "step": f"{request}-step", "ph": "E"}
 
 
-def _live(manager: BlockManager, sequence: Sequence, entries: Mapping[int, Entry]) -> Iterator[Event]:
-    """A request as it stands: what it shares, what it computed itself."""
-    name, table = sequence.request, sequence.block_table
-    yield {"ev": "req", "req": name, "op": "new", "ids": list(sequence.token_ids), "ns": sequence.namespace.tags()}
+def _live(manager: BlockManager, sequence: Sequence, entries: Mapping[int, Entry], told: set[bytes]) -> Iterator[Event]:
+    """A request as it stands: what it shares, what it computed itself, and what of that it published."""
+    name, table, tags = sequence.request, sequence.block_table, sequence.namespace.tags()
+    yield {"ev": "req", "req": name, "op": "new", "ids": list(sequence.token_ids), "ns": tags}
     if sequence.phase is not Phase.RUNNING:
         yield {"ev": "req", "req": name, "op": "preempt"}
         return
     known: list[tuple[int, Entry]] = []
     for column, block in enumerate(table):
         entry = entries.get(block)
-        if entry is None or sequence.end_of(column) >= len(sequence.token_ids):
+        if entry is None or entry.key not in told or sequence.end_of(column) >= len(sequence.token_ids):
             break
         known.append((block, entry))
     start = len(known) * manager.block_size
@@ -186,3 +191,8 @@ def _live(manager: BlockManager, sequence: Sequence, entries: Mapping[int, Entry
         yield {"ev": "alloc", "req": name, "b": own, "at": len(known)}
     if sequence.num_computed > start:
         yield from _computed(name, table, start, sequence.num_computed, manager.block_size)
+    for block in own:
+        entry = entries.get(block)
+        if entry is not None and entry.key not in told:
+            told.add(entry.key)
+            yield _store(block, entry, tags)
