@@ -55,6 +55,17 @@ def serve(
     threads: Annotated[int | None, typer.Option(help="Of torch; default: its own choice.", min=1)] = None,
     level: Annotated[str, typer.Option(help="How much is checked before: content or header.")] = "content",
     allow_broken: Annotated[bool, typer.Option("--allow-broken", help="Serve what the check calls broken.")] = False,
+    guard: Annotated[
+        list[str] | None, typer.Option("--guard", metavar="NAME=ACTION", help="off, log, annotate, stop or retry.")
+    ] = None,
+    guards: Annotated[bool, typer.Option(help="Watch answers while they are made.")] = True,
+    incident_dir: Annotated[str | None, typer.Option(help="Keep what a damaged answer leaves behind there.")] = None,
+    incident_limit: Annotated[int, typer.Option(help="Most incidents that are kept.", min=1)] = 16,
+    redact_content: Annotated[bool, typer.Option("--redact-content", help="Keep incidents without text.")] = False,
+    inject: Annotated[
+        list[str] | None, typer.Option("--inject", metavar="FAULT", help="Plant a fault on purpose; `list` names them.")
+    ] = None,
+    inject_seed: Annotated[int, typer.Option(help="Where and when the fault comes.")] = 0,
 ) -> int:
     """Check a model and serve it over OpenAI's API. Needs the extras `engine` and `serve`."""
     from degarble.errors import MissingExtra
@@ -63,7 +74,8 @@ def serve(
         import torch
 
         from degarble_engine.engine.llm_engine import EngineOptions
-        from degarble_engine.server import process
+        from degarble_engine.planted.plant import listed
+        from degarble_engine.server import guarding, process
         from degarble_engine.server.admission import admit
         from degarble_engine.server.app import application
         from degarble_engine.server.limits import Limits
@@ -77,6 +89,13 @@ def serve(
     from degarble.evidence import Evidence
     from degarble.target import open_target
 
+    if inject == ["list"]:
+        sys.stdout.write(listed())
+        return 0
+    asked = guarding.Guarding.asked(
+        guard or (), is_on=guards, faults=inject or (), seed=inject_seed, incident_dir=incident_dir,
+        incident_limit=incident_limit, is_redacted=redact_content,
+    )  # fmt: skip
     if dtype not in ("auto", *DTYPES):
         raise UsageError(f"--dtype {dtype!r}: auto, {', '.join(DTYPES)}")
     keys = _keys(api_key)
@@ -95,7 +114,8 @@ def serve(
         enable_prefix_caching=prefix_caching,
         is_batch_invariant=batch_invariant,
     )
-    model = open_served(evidence, name or _name_of(target), dtype=dtype, options=options, num_drafts=ngram_drafts)
+    faulty, planted = guarding.planted_evidence(evidence, asked, log.warning)
+    model = open_served(faulty, name or _name_of(target), dtype=dtype, options=options, num_drafts=ngram_drafts)
     kept = ", ".join(f"{kind} {size >> 20} MiB" for kind, size in model.num_bytes.items())
     log.warning(f"{model.name}: weights {kept}; at most {model.engine.max_model_len} tokens a request")
     log.warning(f"{model.arithmetic}; rows {'do not ' if batch_invariant else ''}depend on their batch")
@@ -103,9 +123,11 @@ def serve(
         log.warning(
             "warning: prompts are encoded by longest match: they spell the text, with other tokens than in training"
         )
+    opened = {"target": os.path.abspath(target), "name": model.name, "dtype": dtype}
+    planted = guarding.guard(model, asked, evidence, log.warning, opened=opened, planted=planted)
     collectors, close_collectors = open_collector(otlp_endpoint, model.name)
     limits = Limits(body_bytes=max_body_bytes, request_seconds=request_timeout, queued=max_queued)
-    service = Service(model, limits, [*sinks, *collectors])
+    service = Service(model, limits, [*sinks, *collectors], planted=planted)
     process.run(
         process.server(
             application(service, keys),

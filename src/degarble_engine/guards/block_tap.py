@@ -32,6 +32,11 @@ class BlockTap:
         self.is_open = False
         self._seen: list[Tensor] = []
         self._places: list[tuple[Any, str, Any]] = []
+        self.install(layers)
+
+    def install(self, layers: list[Any]) -> None:
+        """Put taps into the layers, over whatever is there now."""
+        self.names.clear()
         for index, layer in enumerate(layers):
             for attribute, name in BLOCKS.items():
                 block = getattr(layer, attribute, None)

@@ -93,6 +93,8 @@ class GuardRail(Supervisor):
 
     def see_logits(self, parts: Sequence[Scheduled], logits: list[Tensor]) -> None:
         """See Supervisor."""
+        if not self.guards:
+            return
         self._entropies.clear()
         entropies = iter(row_entropies(logits))
         rows: list[Row] = []
@@ -110,6 +112,8 @@ class GuardRail(Supervisor):
 
     def see_token(self, request: Request, sampled: Sampled, row: int) -> None:
         """See Supervisor."""
+        if not self.guards:
+            return
         watched = self._watch(request)
         known = self._entropies.get(request.request_id, [])
         watched.entropies.append(known[row] if row < len(known) else math.nan)

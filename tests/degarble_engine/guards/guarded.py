@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from degarble_engine.engine.llm_engine import LLMEngine
 from degarble_engine.engine.request import Request
@@ -22,11 +25,21 @@ GREEDY = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
 
 @contextmanager
 def guarded(
-    *settings: str, reference: CausalLM | None = None, has_text: bool = True, **options: Any
+    *settings: str,
+    reference: CausalLM | None = None,
+    has_text: bool = True,
+    num_known: int | None = None,
+    **options: Any,
 ) -> Iterator[tuple[LLMEngine, GuardRail]]:
-    """An engine of its own on the shared weights; `settings` as `--guard` takes them, all others at their default."""
+    """An engine of its own on the shared weights; `settings` as `--guard` takes them, all others at their default.
+
+    `num_known`: the tokenizer ends there, before the model does.
+    """
     engine = fresh_model(**options).engine
     tokenizer = opened().tokenizer if has_text else None
+    if tokenizer is not None and num_known is not None:
+        short = msgspec.structs.replace(tokenizer.table, pieces=tokenizer.table.pieces[:num_known])
+        tokenizer = replace(tokenizer, build_table=lambda: short)
     rail = install(
         engine, chosen_actions(settings), tokenizer=tokenizer, baseline_ids=TEXT, reference=reference
     )  # fmt: skip

@@ -26,7 +26,7 @@ from degarble_engine.telemetry.incident_replay import read_incident, replay
 from tests.degarble_engine.guards.guarded import guarded, run
 
 SAMPLED = SamplingParams(temperature=0.9, top_p=0.95, max_tokens=30, ignore_eos=True)
-PROMPTS = [list(range(10, 40)), list(range(10, 36)) + [7, 8, 9], [200, 201, 5, 6, 7, 8, 9]]
+PROMPTS = [list(range(10, 40)), [*range(10, 36), 7, 8, 9], [200, 201, 5, 6, 7, 8, 9]]
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def test_a_fault_of_the_weights_comes_again_in_the_replay(tmp_path: Path) -> Non
     with keeping(tmp_path) as (engine, _, _):
         true_logits = engine.model.logits
         try:
-            engine.model.logits = lambda hidden: torch.zeros_like(true_logits(hidden))  # type: ignore[method-assign]
+            engine.model.logits = lambda hidden: torch.zeros_like(true_logits(hidden))
             run(engine, SAMPLED)
             (path,) = tmp_path.iterdir()
             with guarded("activation-collapse=off") as (fresh, _):
