@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Sequence
 
 import torch
@@ -12,17 +14,19 @@ from degarble_engine.guards.baseline import Baseline
 from degarble_engine.guards.block_tap import EVERY
 from degarble_engine.guards.interface import Action, Guard, Surroundings
 from degarble_engine.guards.watched import Watched
-from degarble_engine.hooks import MAX_PEER_RATIO
 
-NUM_MEASURES = 2
-"""A block must be small in so many measured steps, one after the other: a single token may have nothing to add."""
+NUM_MEASURES = 4
+"""Tokens of one answer that are taken together: a single token may have nothing to add, four of them have."""
+LEAST_SHARE = 0.2
+"""Of the size at the start, as a geometric mean over those tokens."""
 
 
 class ActivationCollapse(Guard):
-    """The output of an attention or feed-forward block falls below 8 % of what it was at the start (NUM306's bound).
+    """The output of an attention or feed-forward block falls below a fifth of what it was at the start.
 
-    The incident's case is a fall by 92 % in the last feed-forward blocks. Each token is compared with the median of the
-    same block in a run at the start, so that no reference model is needed.
+    The incident's case (NUM306) is a fall to 8 % in the last feed-forward blocks. The sizes of four measured tokens of an
+    answer are compared, as a geometric mean, with the median of the same block in a run at the start, so that no reference
+    model is needed and one quiet token says nothing.
     """
 
     name = "activation-collapse"
@@ -32,7 +36,7 @@ class ActivationCollapse(Guard):
     def __init__(self, surroundings: Surroundings) -> None:
         super().__init__(surroundings)
         self.baseline: Baseline | None = None
-        self._least = torch.zeros(0)
+        self._median = torch.zeros(0)
 
     @property
     def silence(self) -> str | None:
@@ -43,40 +47,38 @@ class ActivationCollapse(Guard):
         return None
 
     def learn(self, baseline: Baseline | None) -> None:
-        """Bounds from the run at the start."""
+        """Sizes of the run at the start."""
         self.baseline = baseline
         if baseline is not None:
-            self._least = torch.tensor(baseline.median)[:, None] * MAX_PEER_RATIO
+            self._median = torch.tensor(baseline.median)[:, None]
 
     def see_blocks(self, spread: Tensor, rows: Sequence[tuple[Watched, int]]) -> list[tuple[Watched, Trip]]:
         """`spread` [blocks, tokens of the step], and the token that is each answer's last."""
         if self.baseline is None:
             return []
-        is_small = spread < self._least
+        shares = (spread / self._median).clamp_min(1e-9).log()
         found: list[tuple[Watched, Trip]] = []
-        if not bool(is_small.any()):
-            for watched, _ in rows:
-                watched.state.pop(self.name, None)
-            return found
         for watched, row in rows:
-            small = set(is_small[:, row].nonzero().flatten().tolist())
-            before = watched.state.get(self.name)
-            watched.state[self.name] = small
-            lasting = sorted(small & before) if isinstance(before, set) else []
-            trip = self._trip(watched, lasting, spread[:, row]) if lasting else None
+            known = watched.state.setdefault(self.name, deque(maxlen=NUM_MEASURES))
+            assert isinstance(known, deque)
+            known.append(shares[:, row])
+            if len(known) < NUM_MEASURES:
+                continue
+            mean = torch.stack(list(known)).mean(0)
+            small = (mean < math.log(LEAST_SHARE)).nonzero().flatten().tolist()
+            trip = self._trip(watched, small, mean.exp()) if small else None
             if trip is not None:
                 found.append((watched, trip))
         return found
 
-    def _trip(self, watched: Watched, blocks: list[int], spread: Tensor) -> Trip | None:
+    def _trip(self, watched: Watched, blocks: list[int], shares: Tensor) -> Trip | None:
         assert self.baseline is not None
-        worst = min(blocks, key=lambda at: float(spread[at]) / max(float(self._least[at]), 1e-30))
+        worst = min(blocks, key=lambda at: float(shares[at]))
         more = f" and {len(blocks) - 1} further blocks" if len(blocks) > 1 else ""
-        wanted = float(self._least[worst])
+        share = float(shares[worst])
         return watched.trip(
             self.name,
             TripKind.DAMAGE,
-            f"std of {self.baseline.names[worst]}{more} is {float(spread[worst]):.3g}, at the start "
-            f"{self.baseline.median[worst]:.3g}",
-            std=(float(spread[worst]), wanted),
+            f"the output of {self.baseline.names[worst]}{more} is {share:.3g} of its size at the start",
+            share=(share, LEAST_SHARE),
         )

@@ -6,13 +6,13 @@ from torch import Tensor
 
 from degarble_engine.planted.interface import Victim, live_fault, require
 
-FACTOR = 0.02
-"""Below NUM306's 8 % for every token, not only for most."""
+FACTOR = 0.08
+"""NUM306's model case: a fall by 92 %."""
 
 
 @live_fault(seen_by="activation-collapse")
 def feed_forward_collapsed(victim: Victim) -> None:
-    """The last layer's feed-forward block loses 98 % of its output from some step on."""
+    """The last layer's feed-forward block loses 92 % of its output from some step on."""
     engine, tap = victim.engine, victim.surroundings.tap
     layer = engine.model.layers[-1]
     require(hasattr(layer, "_feed_forward"), "feed-forward-collapsed", "the last layer has no such block")

@@ -30,7 +30,7 @@ from tests.conftest import unpacked_golden
 from tests.degarble_engine.guards.guarded import guarded
 
 BOUNDS = {"non-finite-logits": 0, "entropy-drift": 32, "repetition-loop": 64, "control-tokens": 4, "mojibake": 32}
-BOUNDS |= {"ids-without-string": 1, "activation-collapse": 16}
+BOUNDS |= {"ids-without-string": 1, "activation-collapse": 32}
 BOOKKEEPING: dict[str, set[str]] = {
     "nothing": set(), "slot-off-by-one": {"KVC602"}, "padding-slot": {"KVC603"}, "double-free": {"KVC605"},
     "stale-hash": {"KVC627"}, "missed-copy": {"KVC604"}, "lost-block": {"KVC605"},
