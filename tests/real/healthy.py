@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from degarble_engine.engine.sampling_params import SamplingParams
 from degarble_engine.guards.choice import chosen_actions
 from degarble_engine.guards.install import install
 from degarble_engine.guards.rail import GuardRail
+from degarble_engine.server.guarding import BASELINE_TEXT
 from degarble_engine.server.served_model import ServedModel, open_served
 from tests.real.conftest import model_path
 
@@ -51,15 +53,16 @@ IN_FLIGHT = 32
 
 
 def guarded() -> tuple[ServedModel, GuardRail]:
-    """The real model with all guards annotating, so that no answer is cut short."""
+    """The real model with all guards annotating, so that no answer is cut short. fp32 runs fast on every machine."""
     served = open_served(
         Evidence(open_target(str(model_path("bf16"))), Settings()),
         "smollm2",
+        dtype="fp32",
         options=EngineOptions(num_gpu_blocks=1500, max_num_seqs=IN_FLIGHT, enable_prefix_caching=False),
     )
     names = chosen_actions()
     actions = chosen_actions([f"{name}=annotate" for name in names if name != "precision-fallback"])
-    text = served.prompter.encode("The sun rises in the east. " * 20, adds_special=True)
+    text = served.prompter.encode(BASELINE_TEXT, adds_special=True)
     return served, install(served.engine, actions, tokenizer=served.tokenizer, baseline_ids=text)
 
 
@@ -73,15 +76,15 @@ def job(served: ServedModel, number: int) -> tuple[list[int], SamplingParams]:
     return ids, params
 
 
-def answers(served: ServedModel, first: int, deadline: float) -> Iterator[Request]:
+def answers(served: ServedModel, numbers: Iterator[int], deadline: float) -> Iterator[Request]:
     """Finished requests, until the clock says so; what then runs is finished."""
-    engine, number = served.engine, first
+    engine = served.engine
     running: list[Request] = []
     while True:
         while len(running) < IN_FLIGHT and time.monotonic() < deadline:
+            number = next(numbers)
             ids, params = job(served, number)
             running.append(engine.add(ids, params, request_id=str(number)))
-            number += 1
         if not running:
             return
         engine.step()
@@ -110,10 +113,10 @@ def extend(out: Path, seconds: float) -> list[dict[str, Any]]:
     """Make further answers for so long, behind those that the file has; returns all."""
     known = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
     done = {line["number"] for line in known}
-    first = max(done, default=-1) + 1
+    missing = (number for number in count() if number not in done)
     served, _ = guarded()
     with open(out, "a", encoding="utf-8") as stream:
-        for request in answers(served, first, time.monotonic() + seconds):
+        for request in answers(served, missing, time.monotonic() + seconds):
             known.append(record(request))
             stream.write(json.dumps(known[-1]) + "\n")
             stream.flush()
