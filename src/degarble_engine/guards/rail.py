@@ -32,7 +32,7 @@ from degarble_engine.guards.row_entropy import row_entropies
 from degarble_engine.guards.watched import Watched
 
 log = logging.getLogger("degarble.guards")
-STOPPED, RETRIED = "stopped", "retried"
+STOPPED, RETRIED, CORRUPTED = "stopped", "retried", "corrupted"
 MAX_LOGGED = 1000
 """Lines of one guard; what comes after is counted."""
 
@@ -102,6 +102,8 @@ class GuardRail(Supervisor):
             known = [next(entropies) for _ in range(own.shape[0])]
             watched = self._watch(part.request)
             if not all(math.isfinite(one) for one in known):
+                self.counts["", CORRUPTED] += not watched.is_corrupted
+                watched.is_corrupted = True
                 known = self._decode_again(watched, part, logits, at) or known
             self._entropies[part.request.request_id] = known
             rows += [Row(watched, one) for one in known]

@@ -26,6 +26,8 @@ class Watched:
         self.spoken: set[tuple[str, TripKind]] = set()
         """A guard says each kind of thing once an answer."""
         self.num_retries = 0
+        self.is_corrupted = False
+        """Whether it ever had logits that are not finite."""
         self.is_ended_by_model = False
         """Whether an end was sampled that the request asked to ignore: what follows is not the model's fault."""
 

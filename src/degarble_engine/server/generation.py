@@ -70,7 +70,7 @@ class Generation:
                 choice.finish_reason = FinishReason.ERROR
                 self.times[update.index].finish_reason = FinishReason.ERROR
                 self._metrics.count("finished", value=FinishReason.ERROR)
-                raise ApiError(500, f"the engine failed: {update.error}", code="engine_error")
+                raise _failed(update)
             if update.finish_reason is FinishReason.ABORT:
                 raise ApiError(503, "the server is shutting down", code="shutting_down")
             delta = choice.take(update)
@@ -127,6 +127,13 @@ class Generation:
             metrics.observe("queue", times.started - self._begun)
             metrics.observe("prefill", times.first - times.started)
             metrics.observe("inference", times.last - times.started)
+
+
+def _failed(update: Update) -> ApiError:
+    """Ended by a guard, since no token could be trusted; or the engine's own failure."""
+    if str(update.stop_reason).startswith("guard:"):
+        return ApiError(500, f"the answer is damaged: {update.error}", code="damaged_output")
+    return ApiError(500, f"the engine failed: {update.error}", code="engine_error")
 
 
 def _submitted(loop: EngineLoop, jobs: Sequence[Job], metrics: ServerMetrics) -> Ticket:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from degarble_engine.engine.llm_engine import LLMEngine
 from degarble_engine.engine.trip import TripKind
-from degarble_engine.guards.rail import RETRIED, STOPPED, GuardRail
+from degarble_engine.guards.rail import CORRUPTED, RETRIED, STOPPED, GuardRail
 from degarble_engine.telemetry.exposition import Metric, Read, ReadEach
 from degarble_engine.telemetry.incident import IncidentWriter
 
@@ -25,6 +25,9 @@ def guard_metrics(engine: LLMEngine) -> list[Metric]:
         ReadEach("degarble_guard_stops_total", "Answers that a guard ended.", "guard", _counts(engine, STOPPED)),
         ReadEach("degarble_guard_retries_total", "Steps decoded again.", "guard", _counts(engine, RETRIED)),
         ReadEach("degarble_guard_silent", "1: the guard is on and sees nothing.", "guard", _silent(engine), "gauge"),
+        Read(
+            "vllm:corrupted_requests_total", "Requests with logits that are not finite.", _corrupted(engine), "counter"
+        ),
         Read("degarble_quarantined_blocks", "Blocks that wait to be scrubbed.", lambda: _quarantined(engine)),
         Read("degarble_incidents_total", "Incidents that were kept.", lambda: _incidents(engine)[0], "counter"),
         Read("degarble_incidents_dropped_total", "Those beyond the limit.", lambda: _incidents(engine)[1], "counter"),
@@ -39,6 +42,14 @@ def _counts(engine: LLMEngine, kind: str) -> Callable[[], Mapping[str, float]]:
     def read() -> Mapping[str, float]:
         rail = _rail(engine)
         return {name: rail.counts[name, kind] for name in rail.guards} if rail is not None else {}
+
+    return read
+
+
+def _corrupted(engine: LLMEngine) -> Callable[[], float]:
+    def read() -> float:
+        rail = _rail(engine)
+        return float(rail.counts["", CORRUPTED]) if rail is not None else 0.0
 
     return read
 

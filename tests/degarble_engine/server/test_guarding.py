@@ -82,6 +82,10 @@ def test_an_answer_without_a_token_that_can_be_trusted_is_an_error() -> None:
         async with guarded(["logits-not-finite"]) as (client, _):
             whole = await client.post(PATH, json=BODY)
             streamed = events((await client.post(PATH, json=BODY | {"stream": True})).text)
+            assert (
+                'vllm:corrupted_requests_total{model_name="tiny",engine="0"} 2' in (await client.get("/metrics")).text
+            )
+        assert whole.json()["error"]["code"] == "damaged_output"
         assert whole.status_code == 500 and "guard non-finite-logits" in whole.json()["error"]["message"]
         assert "guard non-finite-logits" in streamed[-1]["error"]["message"]
         assert not any(choice["finish_reason"] for event in streamed[:-1] for choice in event["choices"])
