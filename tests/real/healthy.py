@@ -76,12 +76,14 @@ def job(served: ServedModel, number: int) -> tuple[list[int], SamplingParams]:
     return ids, params
 
 
-def answers(served: ServedModel, numbers: Iterator[int], deadline: float) -> Iterator[Request]:
+def answers(
+    served: ServedModel, numbers: Iterator[int], deadline: float, in_flight: int = IN_FLIGHT
+) -> Iterator[Request]:
     """Finished requests, until the clock says so; what then runs is finished."""
     engine = served.engine
     running: list[Request] = []
     while True:
-        while len(running) < IN_FLIGHT and time.monotonic() < deadline:
+        while len(running) < in_flight and time.monotonic() < deadline:
             number = next(numbers)
             ids, params = job(served, number)
             running.append(engine.add(ids, params, request_id=str(number)))
@@ -109,14 +111,14 @@ def summary(lines: list[dict[str, Any]]) -> dict[str, Any]:
     return {"answers": len(lines), "tokens": sum(line["tokens"] for line in lines), **ways, "trips": dict(trips)}
 
 
-def extend(out: Path, seconds: float) -> list[dict[str, Any]]:
+def extend(out: Path, seconds: float, in_flight: int = IN_FLIGHT) -> list[dict[str, Any]]:
     """Make further answers for so long, behind those that the file has; returns all."""
     known = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
     done = {line["number"] for line in known}
     missing = (number for number in count() if number not in done)
     served, _ = guarded()
     with open(out, "a", encoding="utf-8") as stream:
-        for request in answers(served, missing, time.monotonic() + seconds):
+        for request in answers(served, missing, time.monotonic() + seconds, in_flight):
             known.append(record(request))
             stream.write(json.dumps(known[-1]) + "\n")
             stream.flush()
@@ -126,6 +128,7 @@ def extend(out: Path, seconds: float) -> list[dict[str, Any]]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=180)
+    parser.add_argument("--in-flight", type=int, default=IN_FLIGHT)
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    sys.stdout.write(json.dumps(summary(extend(given.out, given.seconds)), indent=1) + "\n")
+    sys.stdout.write(json.dumps(summary(extend(given.out, given.seconds, given.in_flight)), indent=1) + "\n")

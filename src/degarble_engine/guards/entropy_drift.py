@@ -9,6 +9,8 @@ from degarble_engine.engine.trip import Trip, TripKind
 from degarble_engine.guards.interface import Action, Guard
 from degarble_engine.guards.watched import Watched
 
+EVERY = 8
+"""Tokens from one look to the next."""
 WINDOW = 32
 FLAT_WINDOW = 16
 MAX_SHARE = 0.7
@@ -33,12 +35,14 @@ class EntropyDrift(Guard):
 
     name = "entropy-drift"
     default = Action.STOP
-    bound = f"{WINDOW} tokens, {FLAT_WINDOW} where it is frozen"
+    bound = f"{WINDOW} tokens, {FLAT_WINDOW} where it is frozen, and {EVERY - 1} further ones"
 
     def see_token(self, watched: Watched, token_id: int) -> Trip | None:
         """See Guard."""
         known = watched.entropies
-        if len(known) < FLAT_WINDOW or watched.request.params.temperature > MAX_TEMPERATURE:
+        if watched.num_outputs % EVERY or len(known) < FLAT_WINDOW:
+            return None
+        if watched.request.params.temperature > MAX_TEMPERATURE:
             return None
         newest = list(islice(reversed(known), WINDOW))
         flat = newest[:FLAT_WINDOW]

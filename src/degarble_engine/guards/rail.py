@@ -131,21 +131,26 @@ class GuardRail(Supervisor):
     def see_end(self, request: Request) -> None:
         """See Supervisor."""
         watched = self.watched.pop(request.request_id, None)
-        if watched is None or request.finish_reason is FinishReason.ABORT:
-            return
+        if request in self._again:  # what it published in this very step rests on rows that are in doubt
+            self.quarantine.admit(self._engine.manager.sequence(request.request_id).live_blocks())
+        if watched is not None and request.finish_reason is not FinishReason.ABORT:
+            self._see_end(watched)
+        if self.keeper is not None:
+            self.keeper.forget(request.request_id)
+
+    def _see_end(self, watched: Watched) -> None:
         if watched.stream is not None:
             watched.text += watched.stream.finish()
         for guard, _ in self.guards.values():
             trip = guard.see_end(watched)
             if trip is not None:
                 self._settle(guard, watched, trip)
-        if self.keeper is not None:
-            self.keeper.forget(request.request_id)
 
     def end_step(self) -> None:
         """See Supervisor."""
         for request in self._again:
             if request.finish_reason is None and request in self._engine.scheduler.running:
+                self.quarantine.admit(self._engine.manager.sequence(request.request_id).live_blocks())
                 self._engine.scheduler.recompute(request)
         self._again.clear()
         self.quarantine.scrub()

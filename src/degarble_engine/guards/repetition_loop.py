@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from itertools import islice
 
 import numpy as np
@@ -21,25 +22,25 @@ DAMAGE_ENTROPY = 1.5
 """Nats. Natural loops of a small model: 0.06 to 0.31; INT3 damage: median 1.76; a zero point off by one: 4.83."""
 ENTROPY_TOKENS = 40
 
+EVERY = 8
+"""Tokens from one look to the next."""
+
 _PERIODS = np.arange(1, MAX_PERIOD + 1)
 _WANTED = np.maximum(MIN_COVERED, MIN_COPIES * _PERIODS) - _PERIODS
+"""Tokens in a row that must equal the one a period before."""
+_REACH = int(_WANTED.max())
+_BEFORE = np.arange(_REACH)[None, :] + _PERIODS[:, None]  # [periods, reach] place of the token a period before
+REMEMBERED = _REACH + MAX_PERIOD
 
 
-class _Runs:
-    """For each period, how many tokens in a row equal the one that many places before."""
-
-    def __init__(self) -> None:
-        self.last: Array = np.full(MAX_PERIOD, -1, np.int64)
-        """The newest first."""
-        self.length: Array = np.zeros(MAX_PERIOD, np.int64)
-
-    def add(self, token_id: int) -> int | None:
-        """The shortest period that has gone on for long enough."""
-        self.length = np.where(self.last == token_id, self.length + 1, 0)
-        self.last[1:] = self.last[:-1]
-        self.last[0] = token_id
-        is_loop = self.length >= _WANTED
-        return int(_PERIODS[is_loop.argmax()]) if is_loop.any() else None
+def period_of(newest: Array) -> int | None:
+    """The shortest period that has gone on for long enough; `newest` holds up to REMEMBERED ids, the last one first."""
+    padded = np.full(REMEMBERED, -1, np.int64)
+    padded[: len(newest)] = newest
+    is_equal = (padded[:_REACH][None, :] == padded[_BEFORE]) & (padded[_BEFORE] >= 0)
+    length = np.where(is_equal.all(1), _REACH, is_equal.argmin(1))
+    is_loop = length >= _WANTED
+    return int(_PERIODS[is_loop.argmax()]) if is_loop.any() else None
 
 
 class RepetitionLoop(Guard):
@@ -53,20 +54,23 @@ class RepetitionLoop(Guard):
 
     name = "repetition-loop"
     default = Action.STOP
-    bound = "64 tokens, or four periods where that is more"
+    bound = f"64 tokens, or four periods where that is more, and {EVERY - 1} further ones"
 
     def see_token(self, watched: Watched, token_id: int) -> Trip | None:
         """See Guard."""
-        runs = watched.state.get(self.name)
-        if not isinstance(runs, _Runs):
-            runs = watched.state[self.name] = _Runs()
-        period = runs.add(token_id)
+        ids = watched.state.get(self.name)
+        if not isinstance(ids, deque):
+            ids = watched.state[self.name] = deque(maxlen=REMEMBERED)
+        ids.appendleft(token_id)
+        if len(ids) < MIN_COVERED or watched.num_outputs % EVERY:
+            return None
+        period = period_of(np.fromiter(ids, np.int64, len(ids)))
         if period is None:
             return None
         newest = list(islice(reversed(watched.entropies), ENTROPY_TOKENS))
         entropy = sum(newest) / max(1, len(newest))
         kind = self._kind(entropy)
-        if kind is not TripKind.DAMAGE and not self._has_letters(runs.last[:period].tolist()):
+        if kind is not TripKind.DAMAGE and not self._has_letters(list(islice(ids, period))):
             return None
         return watched.trip(
             self.name,

@@ -19,6 +19,7 @@ from degarble_engine.guards.activation_collapse import NUM_MEASURES
 from degarble_engine.guards.block_tap import EVERY
 from degarble_engine.guards.choice import chosen_actions, guard_types
 from degarble_engine.guards.interface import Action
+from degarble_engine.guards.rail import CORRUPTED
 from tests.degarble_engine.guards.guarded import GREEDY, guarded, only, run
 from tests.degarble_engine.server.served import fresh_model, opened
 
@@ -120,6 +121,30 @@ def test_a_transient_fault_is_mended_by_the_reference_and_the_answer_is_the_heal
     assert request.outputs == healthy.outputs and request.finish_reason is FinishReason.LENGTH
     assert rail.counts["non-finite-logits", "retried"] == 1 and request.num_preemptions == 1
     assert "decoded again" in only(request, "non-finite-logits").message
+
+
+@pytest.mark.parametrize("tokens", [3, 4, 5, 6])
+def test_what_a_mended_answer_leaves_behind_is_sound(tokens: int) -> None:
+    """Rows turn to NaN just before a block is full and published, or before the answer ends."""
+    prompt = list(range(30, 43))
+    params = SamplingParams(temperature=0.0, max_tokens=6, ignore_eos=True)
+    (healthy,) = run(fresh_model().engine, params, prompts=[prompt])
+    with guarded("non-finite-logits=retry", "activation-collapse=off", reference=opened().engine.model) as (
+        engine,
+        rail,
+    ):
+        request = engine.add(prompt, params)
+        while engine.has_work:
+            if request.num_outputs == tokens - 1 and not rail.counts["", CORRUPTED] and request.is_open:
+                for views in engine.cache.views.values():
+                    views[0][engine.manager.sequence(request.request_id).block_table[1]] = math.nan
+            engine.step()
+        assert rail.counts["non-finite-logits", "retried"] == 1 and request.outputs == healthy.outputs
+        assert all(bool(view.isfinite().all()) for views in engine.cache.views.values() for view in views)
+        longer = [*prompt, *(one.token_id for one in healthy.outputs)]
+        (again,) = run(engine, params, prompts=[longer])
+    (alone,) = run(fresh_model(enable_prefix_caching=False).engine, params, prompts=[longer])
+    assert again.outputs == alone.outputs and not again.trips
 
 
 def test_damage_that_comes_back_after_a_retry_ends_the_answer() -> None:
