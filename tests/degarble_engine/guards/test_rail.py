@@ -127,7 +127,7 @@ def test_a_transient_fault_is_mended_by_the_reference_and_the_answer_is_the_heal
 def test_what_a_mended_answer_leaves_behind_is_sound(tokens: int) -> None:
     """Rows turn to NaN just before a block is full and published, or before the answer ends."""
     prompt = list(range(30, 43))
-    params = SamplingParams(temperature=0.0, max_tokens=6, ignore_eos=True)
+    params = SamplingParams(temperature=0.0, max_tokens=6, ignore_eos=True, logprobs=5)
     (healthy,) = run(fresh_model().engine, params, prompts=[prompt])
     with guarded("non-finite-logits=retry", "activation-collapse=off", reference=opened().engine.model) as (
         engine,
@@ -139,7 +139,8 @@ def test_what_a_mended_answer_leaves_behind_is_sound(tokens: int) -> None:
                 for views in engine.cache.views.values():
                     views[0][engine.manager.sequence(request.request_id).block_table[1]] = math.nan
             engine.step()
-        assert rail.counts["non-finite-logits", "retried"] == 1 and request.outputs == healthy.outputs
+        assert rail.counts["non-finite-logits", "retried"] == 1
+        assert [one.token_id for one in request.outputs] == [one.token_id for one in healthy.outputs]
         assert all(bool(view.isfinite().all()) for views in engine.cache.views.values() for view in views)
         longer = [*prompt, *(one.token_id for one in healthy.outputs)]
         (again,) = run(engine, params, prompts=[longer])
