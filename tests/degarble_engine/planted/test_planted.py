@@ -86,7 +86,13 @@ def lives(rail: GuardRail, engine: Any, folder: Path) -> list[str]:
     return [violation.rule for violation in replay_items(read_items(path)).violations]
 
 
-@pytest.mark.parametrize(("name", "rules"), BOOKKEEPING.items())
+@pytest.mark.parametrize(
+    ("name", "rules"),
+    [
+        pytest.param(*case, marks=() if at < 3 else pytest.mark.slow, id=case[0])
+        for at, case in enumerate(BOOKKEEPING.items())
+    ],
+)
 def test_the_trace_names_faults_of_the_bookkeeping(name: str, rules: set[str], tmp_path: Path) -> None:
     with guarded("activation-collapse=off", num_gpu_blocks=60, checks_integrity=False) as (engine, rail):
         if rules:

@@ -106,7 +106,7 @@ def test_the_trace_is_whole_and_without_violations_and_blames_a_planted_fault(tm
     assert found is not None and found.line == at
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 8))])
 def test_a_slice_that_begins_late_is_a_whole_trace(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(incident_trace, "MAX_EVENTS", 40 + 13 * seed)
     with keeping(tmp_path) as (engine, _, writer):
