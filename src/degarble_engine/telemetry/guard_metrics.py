@@ -7,31 +7,29 @@ from collections.abc import Callable, Mapping
 from degarble_engine.engine.llm_engine import LLMEngine
 from degarble_engine.engine.trip import TripKind
 from degarble_engine.guards.rail import CORRUPTED, RETRIED, STOPPED, GuardRail
-from degarble_engine.telemetry.exposition import Metric, Read, ReadEach
 from degarble_engine.telemetry.incident import IncidentWriter
 
-TRIPS = {
-    TripKind.DAMAGE: ("degarble_guard_damage_total", "Answers with something that no healthy model does."),
-    TripKind.SUSPECT: ("degarble_guard_suspicions_total", "Answers with something that is rare in a healthy model."),
-    TripKind.OWN: ("degarble_guard_own_total", "Answers with what this model does when it is well: its own loops."),
-}
+TRIPS = {TripKind.DAMAGE: "guard_damage", TripKind.SUSPECT: "guard_suspicions", TripKind.OWN: "guard_own"}
 
 
-def guard_metrics(engine: LLMEngine) -> list[Metric]:
-    """All of them; nothing is shown where there are no guards."""
-    found: list[Metric] = [ReadEach(*TRIPS[kind], "guard", _counts(engine, kind.value)) for kind in TripKind]
-    return [
-        *found,
-        ReadEach("degarble_guard_stops_total", "Answers that a guard ended.", "guard", _counts(engine, STOPPED)),
-        ReadEach("degarble_guard_retries_total", "Steps decoded again.", "guard", _counts(engine, RETRIED)),
-        ReadEach("degarble_guard_silent", "1: the guard is on and sees nothing.", "guard", _silent(engine), "gauge"),
-        Read(
-            "vllm:corrupted_requests_total", "Requests with logits that are not finite.", _corrupted(engine), "counter"
-        ),
-        Read("degarble_quarantined_blocks", "Blocks that wait to be scrubbed.", lambda: _quarantined(engine)),
-        Read("degarble_incidents_total", "Incidents that were kept.", lambda: _incidents(engine)[0], "counter"),
-        Read("degarble_incidents_dropped_total", "Those beyond the limit.", lambda: _incidents(engine)[1], "counter"),
-    ]
+def guard_reads(engine: LLMEngine) -> dict[str, Callable[[], float]]:
+    """Single numbers, by their keys in the table; 0 where there are no guards."""
+    return {
+        "corrupted": _corrupted(engine),
+        "quarantined": lambda: _quarantined(engine),
+        "incidents": lambda: _incidents(engine)[0],
+        "incidents_dropped": lambda: _incidents(engine)[1],
+    }
+
+
+def reads_by_guard(engine: LLMEngine) -> dict[str, Callable[[], Mapping[str, float]]]:
+    """Numbers of each guard, by their keys in the table; none where there are no guards."""
+    return {
+        **{key: _counts(engine, kind.value) for kind, key in TRIPS.items()},
+        "guard_stops": _counts(engine, STOPPED),
+        "guard_retries": _counts(engine, RETRIED),
+        "guard_silent": _silent(engine),
+    }
 
 
 def _rail(engine: LLMEngine) -> GuardRail | None:

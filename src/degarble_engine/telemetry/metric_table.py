@@ -113,6 +113,41 @@ TABLE: dict[str, Row] = {
     "started": Row(
         name="process_start_time_seconds", kind="gauge", help="When the server began, in seconds since 1970."
     ),
+    "corrupted": Row(
+        name="vllm:corrupted_requests_total", kind="counter", help="Requests with logits that are not finite."
+    ),
+    "guard_damage": Row(
+        name="degarble_guard_damage_total",
+        kind="counter",
+        label="guard",
+        help="Answers with something that no healthy model does.",
+    ),
+    "guard_suspicions": Row(
+        name="degarble_guard_suspicions_total",
+        kind="counter",
+        label="guard",
+        help="Answers with something that is rare in a healthy model.",
+    ),
+    "guard_own": Row(
+        name="degarble_guard_own_total",
+        kind="counter",
+        label="guard",
+        help="Answers with what this model does when it is well: its own loops.",
+    ),
+    "guard_stops": Row(
+        name="degarble_guard_stops_total", kind="counter", label="guard", help="Answers that a guard ended."
+    ),
+    "guard_retries": Row(
+        name="degarble_guard_retries_total", kind="counter", label="guard", help="Steps decoded again."
+    ),
+    "guard_silent": Row(
+        name="degarble_guard_silent", kind="gauge", label="guard", help="1: the guard is on and sees nothing."
+    ),
+    "quarantined": Row(name="degarble_quarantined_blocks", kind="gauge", help="Blocks that wait to be scrubbed."),
+    "incidents": Row(name="degarble_incidents_total", kind="counter", help="Incidents that were kept."),
+    "incidents_dropped": Row(
+        name="degarble_incidents_dropped_total", kind="counter", help="Incidents beyond the limit, or not writable."
+    ),
 }  # fmt: skip
 """Key in the code -> family, in the order in which they are shown."""
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from degarble_engine.server.engine_loop import EngineLoop
-from degarble_engine.telemetry.exposition import Counter, Histogram, Metric, Read
-from degarble_engine.telemetry.guard_metrics import guard_metrics
+from degarble_engine.telemetry.exposition import Counter, Histogram, Metric, Read, ReadEach
+from degarble_engine.telemetry.guard_metrics import guard_reads, reads_by_guard
 from degarble_engine.telemetry.metric_table import TABLE, Row
 from degarble_engine.telemetry.resident_memory import resident_bytes
 
@@ -20,8 +20,8 @@ class ServerMetrics:
         self._fixed: Mapping[str, str] = {"model_name": model_name, "engine": "0"}
         self._began = time.time()
         reads = self._reads(loop)
-        self._families = {key: _family(row, reads.get(key)) for key, row in TABLE.items()}
-        self._families |= {metric.name: metric for metric in guard_metrics(loop.engine)}
+        by_guard = reads_by_guard(loop.engine)
+        self._families = {key: _family(row, reads.get(key), by_guard.get(key)) for key, row in TABLE.items()}
 
     def _reads(self, loop: EngineLoop) -> dict[str, Callable[[], float]]:
         scheduler, pool = loop.engine.scheduler, loop.engine.manager.pool
@@ -38,6 +38,7 @@ class ServerMetrics:
             "ready": lambda: int(loop.is_ready),
             "resident": resident_bytes,
             "started": lambda: self._began,
+            **guard_reads(loop.engine),
         }
 
     def count(self, key: str, amount: float = 1, value: str = "") -> None:
@@ -66,7 +67,12 @@ class ServerMetrics:
         return "".join(f"{line}\n" for family in self._families.values() for line in family.show(self._fixed))
 
 
-def _family(row: Row, read: Callable[[], float] | None) -> Metric:
+def _family(
+    row: Row, read: Callable[[], float] | None, each: Callable[[], Mapping[str, float]] | None = None
+) -> Metric:
+    if each is not None:
+        assert row.label is not None, f"{row.name}: has no label"
+        return ReadEach(row.name, row.help, row.label, each, row.kind)
     if read is not None:
         return Read(row.name, row.help, read, row.kind)
     if row.kind == "histogram":
