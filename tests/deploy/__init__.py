@@ -1,0 +1,1 @@
+"""Rules, board and manifests of deploy/, as far as they can be judged without a cluster."""
