@@ -175,6 +175,8 @@ def test_overlays_change_what_they_say(built: dict[str, list[dict[str, Any]]]) -
         assert of["PersistentVolumeClaim", claim]["spec"]["storageClassName"]
         images = {container["image"] for container in [*pod["initContainers"], *pod["containers"]]}
         assert len(images) == 1 and "degarble:local" not in images
+        assert "--otlp-endpoint=http://otel-collector:4318" in pod["containers"][0]["args"]
+        assert of["Service", "otel-collector"]["spec"]["ports"][1]["port"] == 4318
         assert sum(kind in ("HorizontalPodAutoscaler", "ScaledObject") for kind, _ in of) == 1
 
 
