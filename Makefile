@@ -7,7 +7,7 @@ WORK := .work
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= auto
 
-.PHONY: setup demo test test-text test-core test-cli test-trace test-kvcache test-engine test-server test-quantize test-numerics test-checks test-formats test-faults-container test-faults-config test-faults-quantization test-faults-text test-values-scales test-values-codes test-values-layers test-fixes test-hostile-files test-hostile-folders test-real test-real-bf16 test-real-gguf test-real-gptq test-real-awq test-real-float test-real-text test-real-repairs test-slow lint format docs docs-check bench clean
+.PHONY: setup demo test test-text test-core test-cli test-trace test-kvcache test-engine test-guards test-server test-quantize test-operate test-numerics test-checks test-formats test-faults-container test-faults-config test-faults-quantization test-faults-text test-values-scales test-values-codes test-values-layers test-fixes test-hostile-files test-hostile-folders test-real test-real-bf16 test-real-gguf test-real-gptq test-real-awq test-real-float test-real-text test-real-repairs test-slow lint format docs docs-check bench clean
 
 setup: $(READY)
 
@@ -23,16 +23,18 @@ demo: $(READY)
 # The parts of the tests, each small enough to wait for. `make test` runs them one after the other.
 FAST := -n $(JOBS) -m "not real and not slow"
 CLIENTS := tests/degarble_engine/endpoint tests/degarble_engine/bench tests/degarble_engine/talk
+GUARDS := tests/degarble_engine/guards tests/degarble_engine/planted
+OPERATE := tests/probe tests/deploy
 CONTENT_RULES := WGT or NUM or content
 
-test: test-core test-cli test-trace test-kvcache test-engine test-server test-quantize test-numerics test-checks test-formats test-text test-faults-container test-faults-config test-faults-quantization test-faults-text \
+test: test-core test-cli test-trace test-kvcache test-engine test-guards test-server test-quantize test-operate test-numerics test-checks test-formats test-text test-faults-container test-faults-config test-faults-quantization test-faults-text \
 	test-values-scales test-values-codes test-values-layers test-fixes test-hostile-files test-hostile-folders
 
 test-core: $(READY)
 	$(PYTEST) $(FAST) tests --ignore=tests/formats --ignore=tests/checks --ignore=tests/hostile \
 		--ignore=tests/test_every_check.py --ignore=tests/real --ignore=tests/tokenizer \
 		--ignore=tests/test_text_checks.py --ignore=tests/fixes --ignore=tests/repairing \
-		--ignore=tests/kvcache --ignore=tests/degarble_engine --ignore=tests/trace --ignore=tests/trace_readers --ignore=tests/cli --ignore=tests/report
+		--ignore=tests/kvcache --ignore=tests/degarble_engine --ignore=tests/trace --ignore=tests/trace_readers --ignore=tests/cli --ignore=tests/report $(OPERATE:%=--ignore=%)
 
 test-cli: $(READY)
 	$(PYTEST) $(FAST) tests/cli tests/report --ignore=tests/cli/test_trace.py
@@ -45,14 +47,22 @@ test-kvcache: $(READY)
 
 # One thread a worker: two of torch's on each of two cores wait for each other.
 test-engine: $(READY)
-	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) tests/degarble_engine/engine tests/degarble_engine/models tests/degarble_engine/live_cache
+	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) tests/degarble_engine/engine tests/degarble_engine/models tests/degarble_engine/compiled \
+		tests/degarble_engine/live_cache
+
+test-guards: $(READY)
+	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) $(GUARDS)
 
 test-quantize: $(READY)
 	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) tests/degarble_engine/quantize
 
+NOT_NUMERICS := $(addprefix tests/degarble_engine/,engine models compiled live_cache quantize server telemetry) $(CLIENTS) $(GUARDS)
+
 test-numerics: $(READY)
-	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) tests/degarble_engine --ignore=tests/degarble_engine/engine --ignore=tests/degarble_engine/models \
-		--ignore=tests/degarble_engine/live_cache --ignore=tests/degarble_engine/quantize --ignore=tests/degarble_engine/server --ignore=tests/degarble_engine/telemetry $(CLIENTS:%=--ignore=%)
+	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) tests/degarble_engine $(NOT_NUMERICS:%=--ignore=%)
+
+test-operate: $(READY)
+	$(PYTEST) $(FAST) $(OPERATE)
 
 test-server: $(READY)
 	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) tests/degarble_engine/server tests/degarble_engine/telemetry $(CLIENTS)
