@@ -16,6 +16,7 @@ from functools import cache
 import pytest
 from _pytest.mark.structures import ParameterSet
 
+from degarble.endpoint_faults.interface import endpoint_faults
 from degarble.faults.interface import Fault, faults
 from degarble.finding import Severity
 from degarble.registry import RULE_ID, SECTIONS, rules, rules_on
@@ -114,7 +115,7 @@ def test_healthy_is_silent(name: str) -> None:
 
 def test_every_rule_has_a_fault() -> None:
     """A check without its opposite proves nothing."""
-    planted = {fault.rule for fault in faults()} | {fault.rule for fault in trace_faults()}
+    planted = {fault.rule for fault in faults()} | {fault.rule for fault in (*trace_faults(), *endpoint_faults())}
     assert set(rules()) - planted == set()
 
 

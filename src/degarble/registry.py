@@ -42,9 +42,9 @@ class Level(StrEnum):
     FORWARD = "forward"
 
 
-OWN_EVIDENCE = ("trace", "cache_", "forward_pass", "overflow_walk")
+OWN_EVIDENCE = ("trace", "cache_", "forward_pass", "overflow_walk", "probe_")
 """How evidence begins that only one command can have: `trace`, `kv lint` for what a declaration says of a cache, `compare`,
-`overflow`. Checks that need it are listed by that command and by no other."""
+`overflow`, `probe`. Checks that need it are listed by that command and by no other."""
 
 
 class Need(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ CLICK_EXCEPTION: Any = next(base for base in typer.BadParameter.__mro__ if base.
 COMMANDS = (
     "check",
     "trace",
+    "probe",
     "fix",
     "report",
     "stamp",

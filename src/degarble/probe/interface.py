@@ -1,0 +1,42 @@
+"""What a probe is, and the walk that finds them all."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from functools import cache
+from typing import ClassVar
+
+from degarble.probe.desk import Desk
+from degarble.probe.exchange import Exchange
+
+
+class Probe(ABC):
+    """A handful of questions that belong together. It judges nothing."""
+
+    name: ClassVar[str]
+    order: ClassVar[int]
+    """Cheap and telling ones first: the budget may end in between."""
+
+    @abstractmethod
+    def run(self, desk: Desk) -> Iterator[Exchange]:
+        """Ask, one record at a time. Never raises for what an endpoint answers."""
+
+
+@cache
+def probes() -> tuple[Probe, ...]:
+    """Every probe of this package, in order."""
+    package = importlib.import_module("degarble.probe")
+    found: list[Probe] = []
+    for entry in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+        for member in vars(importlib.import_module(entry.name)).values():
+            if (
+                isinstance(member, type)
+                and issubclass(member, Probe)
+                and member.__module__ == entry.name
+                and member is not Probe
+            ):
+                found.append(member())
+    return tuple(sorted(found, key=lambda probe: (probe.order, probe.name)))

@@ -1,0 +1,1 @@
+"""Endpoints: what is asked, how answers are read, what is found."""
