@@ -6,6 +6,7 @@ import asyncio
 import io
 import signal
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -71,6 +72,15 @@ def test_nothing_steers_the_terminal() -> None:
     assert "\x1b]" not in shown and "[red]\\x1b]0;x" in shown and "hm\\x1b" in shown and "a guard or a filter" in shown
 
 
+@pytest.fixture
+def hears_interrupts() -> Iterator[None]:
+    """A job in the background is started deaf to them."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("hears_interrupts")
 def test_ctrl_c_stops_the_answer_and_keeps_what_came() -> None:
     class Impatient(io.StringIO):
         def write(self, text: str) -> int:
