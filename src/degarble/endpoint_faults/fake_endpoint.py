@@ -28,6 +28,8 @@ REPEAT, COPY = "Repeat this text exactly: ", "word for word:\n"
 NUM_WORDS = 90
 ASIAN = "海山川空風花月雨雪春夏秋冬人木火土金水日天地心手目口耳足"
 
+CERTAIN = (math.log(0.7), math.log(0.2), math.log(0.05))
+
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
     """One sampled token."""
@@ -59,7 +61,7 @@ def sent(body: bytes | dict[str, Any], form: str = "application/json", status: i
 
 def token_of(text: str, data: bytes | None = None) -> Token:
     """A token that the model is certain of, at 70 %, with two alternatives."""
-    top = ((text, math.log(0.7)), (f"{text}~", math.log(0.2)), (f"~{text}", math.log(0.05)))
+    top = tuple(zip((text, f"{text}~", f"~{text}"), CERTAIN, strict=True))
     token_id = zlib.crc32(text.encode()) % 50_000 + 100
     return Token(text=text, token_id=token_id, logprob=top[0][1], top=top, data=data or text.encode())
 
@@ -117,7 +119,7 @@ class FakeEndpoint:
             self._open += 1
             self._changed.notify_all()
             if self.waits_for_company and before:
-                self._changed.wait_for(lambda: self._open > 1, timeout=0.05)
+                self._changed.wait_for(lambda: self._open > 1, timeout=0.03)
             in_company = self._open > 1
         try:
             question = Question(
@@ -133,9 +135,9 @@ class FakeEndpoint:
                 self._open -= 1
 
     def _respond(self, question: Question, body: dict[str, Any]) -> httpx.Response:
-        tokens = [token_of(piece) for piece in reply_of(question)]
-        is_over = len(tokens) <= question.max_tokens
-        tokens = tokens[: question.max_tokens]
+        pieces = reply_of(question)
+        is_over = len(pieces) <= question.max_tokens
+        tokens = [token_of(piece) for piece in pieces[: question.max_tokens]]
         for change in self.tokens:
             tokens = change(question, tokens)
         tokens, is_stopped = stopped(tokens, [] if self.ignores_stops else body.get("stop") or [])

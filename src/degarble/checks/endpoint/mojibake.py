@@ -34,8 +34,10 @@ def mojibake(probe_run: ProbeRun) -> Iterator[Finding]:
 
     ## How to tell it from its look-alikes
     An answer cut off at max_tokens may end inside a character: what stands at its very end is not counted. A model
-    that really samples broken bytes is not blamed where its bytes are told. False alarms of the unproven part:
-    {RATE}. A model may write any of these on purpose; the probes' prompts do not ask for it.
+    that really samples broken bytes is not blamed where its bytes are told. False alarms of the unproven part, two
+    traces in a text: none in 1,639 Python, Markdown, JSON, reST and plain files of up to 6,000 characters, one of
+    which has a single trace; 5 of 188 pages that explain mojibake. A model may write any of these on purpose; the
+    probes' prompts do not ask for it.
 
     ## How to confirm
     Ask without streaming, and with `logprobs`: `bytes` there joined and decoded must be the text.
