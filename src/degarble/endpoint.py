@@ -82,7 +82,7 @@ def probe(
     target = Target(path=connection.address, kind=EndpointSource.kind)
     try:
         if tokenizer is not None:
-            expected = _expected(tokenizer)
+            expected = expected_in(tokenizer)
         contact = make_contact(connection, model)
         exchanges = run_probes(Desk(connection, contact.offer, seed=seed))
         found = None if other is None else _reference(other, seed)
@@ -118,7 +118,7 @@ def _reference(connection: Connection, seed: int) -> tuple[Exchange, ...]:
     return run_probes(Desk(connection, contact.offer, seed=seed), reference_probes())
 
 
-def _expected(target: str) -> Expected:
+def expected_in(target: str) -> Expected:
     """What the tokenizer of a checkpoint says. Raises TargetError where it has none that can be read."""
     evidence = Evidence(open_target(target), Settings())
     try:
@@ -137,4 +137,4 @@ def _expected(target: str) -> Expected:
         raise TargetError(f"--tokenizer {target}: {error}") from None
 
 
-__all__ = ["EndpointSource", "judge", "probe"]
+__all__ = ["EndpointSource", "expected_in", "judge", "probe"]
