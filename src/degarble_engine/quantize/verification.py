@@ -14,7 +14,7 @@ from degarble.checkpoint.interface import Source
 from degarble.checkpoint.tensor_data import Array
 from degarble.errors import TargetError
 from degarble.evidence import Evidence, Settings
-from degarble.finding import Severity
+from degarble.finding import Confidence, Severity
 from degarble.profile.code_groups import values_of
 from degarble.registry import Level
 from degarble.report.interface import Report
@@ -38,12 +38,20 @@ def prove_values(folder: Path, records: Sequence[MatrixRecord]) -> None:
 
 
 def judged(folder: Path, source: Source) -> Report:
-    """`check` of the result. Raises TargetError for an error that the source does not have as well."""
+    """`check` of the result. Raises TargetError for a proven error that the source does not have as well.
+
+    What is only likely stays in the report: statistics know the codes of other quantisers, and every value was read back
+    and is what was chosen.
+    """
     settings = Settings(level=Level.CONTENT)
     report = check_source(LocalFolder(folder), settings)
     if report.failure is not None:
         raise TargetError(f"the result cannot be checked: {report.failure}")
-    errors = {finding.rule: finding for finding in report.findings if finding.severity is Severity.ERROR}
+    errors = {
+        finding.rule: finding
+        for finding in report.findings
+        if finding.severity is Severity.ERROR and finding.confidence is Confidence.PROVEN
+    }
     if errors:
         before = {finding.rule for finding in check_source(source, settings).findings}
         for rule, finding in errors.items():
