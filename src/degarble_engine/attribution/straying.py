@@ -19,11 +19,19 @@ from degarble_engine.numerics.walked_model import WalkedModel
 
 
 def strays_of(records: Sequence[LayerRecord], candidate: WalkedModel) -> Iterator[Stray]:
-    """z and coverage of every module that can be judged; which of them are outside is the rule's to say."""
+    """z and coverage of every module that can be judged; which of them are outside is the rule's to say.
+
+    Not of those behind a norm whose gain they do not make up for: their error is the norm's, not their rounding's.
+    """
     measures = [one for record in records for one in record.measures]
-    peers = peers_of(measures)
+    peers, unfolded = peers_of(measures), _unfolded(records, candidate)
     for one in measures:
-        if one.bits is None or peers[one.scheme].rounding not in (PLAIN, EXACT) or not one.finite:
+        if (
+            (one.layer or 0, one.name) in unfolded
+            or one.bits is None
+            or peers[one.scheme].rounding not in (PLAIN, EXACT)
+            or not one.finite
+        ):
             continue
         if one.z is not None and one.row_z is not None:
             yield Stray(
@@ -40,12 +48,7 @@ def strays_of(records: Sequence[LayerRecord], candidate: WalkedModel) -> Iterato
 
 def misfits_of(records: Sequence[LayerRecord], candidate: WalkedModel) -> Iterator[Misfit]:
     """Suspects of the ladder with what they do to their own outputs; biases and what is not finite have rules of their own."""
-    unfolded = {
-        (record.index, name): f"{candidate.skeleton.layer_name(record.index)}.{norm.name}"
-        for record in records
-        for norm in record.norms
-        for name in norm.unfolded
-    }
+    unfolded = _unfolded(records, candidate)
     for one in suspects([measures for record in records for measures in record.measures]):
         found = one.measures
         if one.is_warning or one.is_bias or not found.finite:
@@ -59,6 +62,16 @@ def misfits_of(records: Sequence[LayerRecord], candidate: WalkedModel) -> Iterat
             slope=found.slope,
             z=found.z,
         )
+
+
+def _unfolded(records: Sequence[LayerRecord], candidate: WalkedModel) -> dict[tuple[int, str], str]:
+    """(layer, linear) -> the norm in front of it whose change the linear does not undo."""
+    return {
+        (record.index, name): f"{candidate.skeleton.layer_name(record.index)}.{norm.name}"
+        for record in records
+        for norm in record.norms
+        for name in norm.unfolded
+    }
 
 
 def _place(one: Measures, candidate: WalkedModel) -> Location:
