@@ -14,7 +14,7 @@ from degarble.evidence.forward_pass import Misfit, Stray
 from degarble.finding import Location
 from degarble_engine.attribution.ladder import EXACT, PLAIN, peers_of, suspects
 from degarble_engine.attribution.measures import Measures
-from degarble_engine.attribution.record import LayerRecord
+from degarble_engine.attribution.record import LayerRecord, NormRecord
 from degarble_engine.numerics.walked_model import WalkedModel
 
 
@@ -24,10 +24,11 @@ def strays_of(records: Sequence[LayerRecord], candidate: WalkedModel) -> Iterato
     Not of those behind a norm whose gain they do not make up for: their error is the norm's, not their rounding's.
     """
     measures = [one for record in records for one in record.measures]
-    peers, unfolded = peers_of(measures), _unfolded(records, candidate)
+    peers = peers_of(measures)
+    behind = {(record.index, name) for record in records for norm in record.norms for name in _readers(norm)}
     for one in measures:
         if (
-            (one.layer or 0, one.name) in unfolded
+            (one.layer or 0, one.name) in behind
             or one.bits is None
             or peers[one.scheme].rounding not in (PLAIN, EXACT)
             or not one.finite
@@ -72,6 +73,11 @@ def _unfolded(records: Sequence[LayerRecord], candidate: WalkedModel) -> dict[tu
         for norm in record.norms
         for name in norm.unfolded
     }
+
+
+def _readers(norm: NormRecord) -> list[str]:
+    """Linears whose input a changed gain scales, with nothing that undoes it."""
+    return norm.consumers if norm.guilty else norm.unfolded
 
 
 def _place(one: Measures, candidate: WalkedModel) -> Location:
