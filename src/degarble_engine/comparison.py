@@ -153,7 +153,7 @@ def _forward_pass(
         top1_agreement=None if end is None else end.top1_agreement,
         positions=_positions(end, batch),
         num_positions=batch.num_tokens,
-        strays=tuple(strays_of(records, candidate)),
+        strays=tuple(strays_of(records, candidate, groups)),
         misfits=tuple(misfits_of(records, candidate)),
         details=details_of(records, candidate, batch, end, noise_kl)
         | ({"bounds": bounds_of(records, candidate, spread)} if question.bounds else {}),

@@ -12,20 +12,24 @@ from collections.abc import Iterator, Sequence
 
 from degarble.evidence.forward_pass import Misfit, Stray
 from degarble.finding import Location
+from degarble_engine.attribution.grouping import Group
 from degarble_engine.attribution.ladder import EXACT, PLAIN, peers_of, suspects
 from degarble_engine.attribution.measures import Measures
 from degarble_engine.attribution.record import LayerRecord, NormRecord
 from degarble_engine.numerics.walked_model import WalkedModel
 
 
-def strays_of(records: Sequence[LayerRecord], candidate: WalkedModel) -> Iterator[Stray]:
+def strays_of(records: Sequence[LayerRecord], candidate: WalkedModel, blamed: Sequence[Group] = ()) -> Iterator[Stray]:
     """z and coverage of every module that can be judged; which of them are outside is the rule's to say.
 
-    Not of those behind a norm whose gain they do not make up for: their error is the norm's, not their rounding's.
+    Not of those behind a norm whose gain they do not make up for, or that is blamed by what its readers have in common:
+    their error is the norm's, not their rounding's.
     """
     measures = [one for record in records for one in record.measures]
     peers = peers_of(measures)
     behind = {(record.index, name) for record in records for norm in record.norms for name in _readers(norm)}
+    norms = [group for group in blamed if group.kind == "norm"]
+    behind |= {(one.measures.layer or 0, one.measures.name) for group in norms for one in group.suspects}
     for one in measures:
         if (
             (one.layer or 0, one.name) in behind
