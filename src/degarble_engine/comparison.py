@@ -26,6 +26,8 @@ from degarble_engine.attribution.propagation import keep_planted, propagation
 from degarble_engine.attribution.record import COLLAPSED, LayerRecord, record_layer
 from degarble_engine.attribution.straying import misfits_of, strays_of
 from degarble_engine.attribution.table import details_of
+from degarble_engine.kv_precision.cache_form import CacheForm
+from degarble_engine.kv_precision.cache_walk import cache_walk
 from degarble_engine.numerics.divergence import Divergence, divergence
 from degarble_engine.numerics.precision import FP32, Precision
 from degarble_engine.numerics.tokens import TokenBatch, built_in_texts, encode, random_batch
@@ -50,6 +52,8 @@ class Question:
     precision: Precision = FP32
     state: Path | None = None
     progress: Watch | None = None
+    kv_form: CacheForm | None = None
+    """Also what the candidate loses once its cache is held in this form: the swap of the KV cache alone."""
     bounds: bool = False
     """Also every bound of every linear, and how errors propagate: about as much work again."""
 
@@ -156,8 +160,22 @@ def _forward_pass(
         strays=tuple(strays_of(records, candidate, groups)),
         misfits=tuple(misfits_of(records, candidate)),
         details=details_of(records, candidate, batch, end, noise_kl)
-        | ({"bounds": bounds_of(records, candidate, spread)} if question.bounds else {}),
+        | ({"bounds": bounds_of(records, candidate, spread)} if question.bounds else {})
+        | ({} if question.kv_form is None else {"kv_swap": _kv_swap(candidate, batch, question.kv_form)}),
     )
+
+
+def _kv_swap(candidate: WalkedModel, batch: TokenBatch, form: CacheForm) -> dict[str, Any]:
+    """The candidate with everything its own but the cache: loss at the end, and the layer that loses most."""
+    (loss,) = cache_walk(candidate, batch, [form])
+    worst = min(loss.layers, key=lambda one: one.both_db)
+    return {
+        "form": form.name,
+        "kl_divergence": loss.end.kl,
+        "top1_agreement": loss.end.top1_agreement,
+        "worst_layer": worst.layer,
+        "worst_layer_db": worst.both_db,
+    }
 
 
 def _walk(

@@ -21,11 +21,13 @@ from degarble.cli import app
 from degarble.errors import TargetError
 from degarble.evidence import Evidence, Settings
 from degarble.finding import Finding
+from degarble.report.comparison import comparison_lines
 from degarble.report.interface import Report, Status
 from degarble.target import open_target
 from degarble_engine import comparison
 from degarble_engine.cli import compare as compare_command
 from degarble_engine.comparison import Question, compare_models
+from degarble_engine.kv_precision.cache_form import read_form
 from degarble_engine.numerics.walked_model import WalkedModel
 from tests.degarble_engine.tiny_models import folder
 
@@ -288,6 +290,7 @@ def test_the_command_prints_one_document(
     one.change("model.layers.1.self_attn.v_proj", lambda values: values * 0)
     one.work.save(tmp_path / "zero")
     monkeypatch.setattr(app, "joined_commands", lambda: [compare_command])
+    capsys.readouterr()  # what making the model told
     status = app.run(["compare", str(tmp_path / "zero"), str(one.path), "--format", "json"])
     shown = capsys.readouterr()
     report = json.loads(shown.out)
@@ -319,3 +322,13 @@ def test_bad_targets_are_status_2(
 def test_help_loads_no_torch() -> None:
     code = "import sys, degarble_engine, degarble_engine.cli.compare\nassert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_cache_alone_is_swapped_on_request() -> None:
+    """The loss of a coarse cache stands beside the whole one, which a copy of the reference does not have."""
+    model = WalkedModel.open(str(folder("llama")))
+    report = compare_models(model, model, Question(kv_form=read_form("int4")))
+    assert report.comparison is not None and report.status is Status.OK
+    swap: Any = report.comparison["kv_swap"]
+    assert swap["form"] == "int4:tensor,tensor" and swap["kl_divergence"] > 0
+    assert any("its KV cache alone in int4" in line for line in comparison_lines(report.comparison))

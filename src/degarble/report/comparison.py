@@ -23,6 +23,12 @@ def comparison_lines(comparison: Mapping[str, Any]) -> Iterator[str]:
         f"KL divergence {_number(comparison.get('kl_divergence'))} nats (noise "
         f"{_number(comparison.get('noise_kl'))}), same first choice {_share(comparison.get('top1_agreement'))}"
     )
+    swap = comparison.get("kv_swap")
+    if isinstance(swap, Mapping):
+        yield (
+            f"its KV cache alone in {str(swap.get('form', '?'))[:24]}: KL {_number(swap.get('kl_divergence'))} nats, same first "
+            f"choice {_share(swap.get('top1_agreement'))}"
+        )[:100]
     layers = _rows(comparison, "layers")
     if layers:
         yield f"{'layer':>7}  {'local error':>12}  {'inherited':>10}  {'noise floor':>12}"

@@ -42,6 +42,14 @@ def compare(
     bounds: Annotated[
         bool, typer.Option("--bounds", help="Also every error bound beside the measured error, and how errors add up.")
     ] = False,
+    kv_dtype: Annotated[
+        str | None,
+        typer.Option(
+            help="Also swap the candidate's KV cache alone: fp8, int8 or int4, then :KEYS,VALUES of tensor, head, channel, "
+            "token; its loss stands beside the whole one.",
+            metavar="FORM",
+        ),
+    ] = None,
     resume: Annotated[
         Path | None, typer.Option(help="Keep the state of the walk there, and go on from it.", metavar="DIR")
     ] = None,
@@ -61,6 +69,7 @@ def compare(
     places = destinations(format, output)
     try:
         from degarble_engine import comparison, dump_comparison
+        from degarble_engine.kv_precision.cache_form import read_form
         from degarble_engine.numerics.precision import parse
     except ModuleNotFoundError as error:
         raise MissingExtra(error) from None
@@ -72,9 +81,12 @@ def compare(
         precision=parse(dtype),
         state=resume,
         bounds=bounds,
+        kv_form=None if kv_dtype is None else read_form(kv_dtype),
         progress=None if quiet else WalkProgress(),
     )
     report: Report
+    if dump is not None and kv_dtype is not None:
+        raise UsageError("--kv-dtype swaps a cache in a comparison of two models: give a REFERENCE, not --dump")
     if dump is not None:
         report = dump_comparison.compare_dump(target, dump, question)
     else:
