@@ -299,6 +299,10 @@ def test_the_command_prints_one_document(
     assert report["findings"][0]["location"]["module"] == "model.layers.1.self_attn.v_proj"
     assert report["causes"][0]["finding"] == "f1"
     assert len(report["comparison"]["layers"]) == 4 and len(report["comparison"]["modules"]) == 28
+    changed = next(
+        one for one in report["comparison"]["modules"] if one["module"].endswith("layers.1.self_attn.v_proj")
+    )
+    assert len(changed["worst_tokens"]) == 5 and changed["worst_tokens"][0][1] == 1.0
     assert not shown.err, "nobody is watching"
 
 

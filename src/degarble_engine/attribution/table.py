@@ -12,6 +12,7 @@ from degarble_engine.numerics.divergence import Divergence
 from degarble_engine.numerics.tokens import TokenBatch
 from degarble_engine.numerics.walked_model import WalkedModel
 
+WORST_TOKENS = 5
 MAX_MODULES = 20_000
 """Modules listed one by one; a model of 46,000 experts keeps its layers' numbers only."""
 MAX_TOKENS = 4096
@@ -64,6 +65,7 @@ def _module(record: LayerRecord, one: Any, candidate: WalkedModel) -> dict[str, 
         "cosine_similarity": _number(one.cosine),
         "max_abs_error": _number(one.max_error),
         "max_at": [one.max_token, one.max_row],
+        "worst_tokens": _worst(one.by_token),
         "inherited_relative_l2": _number(one.inherited),
         "z": _number(one.z),
         "row_z": _number(one.row_z),
@@ -73,6 +75,12 @@ def _module(record: LayerRecord, one: Any, candidate: WalkedModel) -> dict[str, 
         "row_slope": _number(one.row_slope),
         "offset": _number(one.offset),
     }
+
+
+def _worst(by_token: Sequence[float]) -> list[list[float | None]]:
+    """[place among the tokens that reached it, relative error there] of those farthest off; not finite ones first."""
+    order = sorted(range(len(by_token)), key=lambda at: -by_token[at] if math.isfinite(by_token[at]) else -math.inf)
+    return [[at, _number(by_token[at])] for at in order[:WORST_TOKENS]]
 
 
 def _tokens(batch: TokenBatch, end: Divergence | None) -> list[dict[str, Any]]:
