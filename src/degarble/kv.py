@@ -20,7 +20,7 @@ from degarble.kvcache.stress import StressResult
 from degarble.registry import Rule, rules, rules_on
 from degarble.report.interface import Report, Target
 from degarble.report.judged import judged_report
-from degarble.runner import Outcome, RuleResult, run
+from degarble.runner import RuleResult, run
 
 LAYOUT_RULES = ("KVC601", "KVC612", "KVC614", "KVC619", "KVC624", "KVC629", "KVC631")
 """Rules that a declaration's layouts are judged by; a trace is judged by them too."""
@@ -78,7 +78,7 @@ def _judge_layouts(declaration: KVDeclaration, evidence: Evidence) -> list[RuleR
             found[violation.rule].append(_finding(violation, file, f"groups[{at}]"))
     for violation in judge.head_violations(declaration):
         found[violation.rule].append(_finding(violation, file, ""))
-    results = [_result(rule, findings, _why_not(rule, declaration)) for rule, findings in found.items()]
+    results = [RuleResult.of(rule, findings, _why_not(rule, declaration)) for rule, findings in found.items()]
     return results
 
 
@@ -102,12 +102,6 @@ def _why_not(rule: str, declaration: KVDeclaration) -> str | None:
     }
     sayable = judged.get(rule, any(judge.unjudged(declaration, group) is None for group in groups))
     return None if sayable else "no group declares what this rule judges"
-
-
-def _result(rule: str, findings: Sequence[Finding], reason: str | None) -> RuleResult:
-    if findings:
-        return RuleResult(rule=rule, outcome=Outcome.FINDINGS, findings=tuple(findings))
-    return RuleResult(rule=rule, outcome=Outcome.OK if reason is None else Outcome.SKIPPED, reason=reason)
 
 
 def _report(target: Target, results: Sequence[RuleResult], unjudged: Mapping[str, str]) -> Report:
@@ -140,7 +134,7 @@ def stress_report(allocator: str, result: StressResult) -> Report:
                     name=rules()[rule].name,
                 )
             )
-        results.append(_result(rule, findings, None))
+        results.append(RuleResult.of(rule, findings))
     return _report(Target(path=allocator, kind="kv-allocator"), results, {})
 
 

@@ -35,6 +35,13 @@ class RuleResult:
     reason: str | None = None
     findings: tuple[Finding, ...] = ()
 
+    @classmethod
+    def of(cls, rule: str, findings: Sequence[Finding], reason: str | None = None) -> RuleResult:
+        """What was found decides; without findings a reason means that there was nothing to judge."""
+        if findings:
+            return cls(rule=rule, outcome=Outcome.FINDINGS, findings=tuple(findings))
+        return cls(rule=rule, outcome=Outcome.OK if reason is None else Outcome.SKIPPED, reason=reason)
+
     @property
     def failed(self) -> bool:
         """Whether a check that requires this rule has no usable input."""

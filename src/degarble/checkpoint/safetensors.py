@@ -14,9 +14,9 @@ import json
 import re
 import struct
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -81,6 +81,18 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     def promised_size(self) -> int:
         """Bytes the file must have for its last tensor to be complete."""
         return max((info.end for info in self.tensors.values()), default=self.data_start)
+
+
+def header_bytes(tensors: Iterable[tuple[str, str, Sequence[int], int]], metadata: Mapping[str, str]) -> bytes:
+    """Length and header of (name, dtype, shape, bytes) in the order of their data, padded to 8 bytes with spaces."""
+    entries: dict[str, Any] = {METADATA_KEY: metadata} if metadata else {}
+    cursor = 0
+    for name, dtype, shape, size in tensors:
+        entries[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [cursor, cursor + size]}
+        cursor += size
+    text = msgspec.json.encode(entries)
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
 
 
 def read_header(source: Source, file: str) -> Header:

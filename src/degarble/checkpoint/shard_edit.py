@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from degarble.checkpoint.gguf import read_gguf
 from degarble.checkpoint.gguf_writer import encode_header
 from degarble.checkpoint.interface import TensorInfo
 from degarble.checkpoint.rope import RopeSource, Segment, cut, literal
-from degarble.checkpoint.safetensors import METADATA_KEY, read_header
+from degarble.checkpoint.safetensors import header_bytes, read_header
 from degarble.formats.gguf_types import GGML_TYPES
 
 
@@ -86,16 +84,9 @@ class SafetensorsEdit(ShardEdit):
 
     def rope(self) -> tuple[Segment, ...]:
         """Header padded to 8 bytes with spaces, as the reference writer does."""
-        entries: dict[str, Any] = {METADATA_KEY: self.metadata} if self.metadata else {}
-        cursor = 0
-        for name, slot in self.tensors.items():
-            offsets = [cursor, cursor + slot.nbytes]
-            entries[name] = {"dtype": slot.dtype, "shape": list(slot.shape), "data_offsets": offsets}
-            cursor += slot.nbytes
-        text = msgspec.json.encode(entries)
-        text += b" " * (-len(text) % 8)
+        entries = ((name, slot.dtype, slot.shape, slot.nbytes) for name, slot in self.tensors.items())
         data = [segment for slot in self.tensors.values() for segment in slot.segments]
-        return (literal(len(text).to_bytes(8, "little") + text), *data)
+        return (literal(header_bytes(entries, self.metadata)), *data)
 
 
 class GgufEdit(ShardEdit):

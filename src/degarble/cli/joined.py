@@ -14,17 +14,19 @@ GROUP = "degarble.commands"
 
 def joined_commands(group: str = GROUP) -> list[Any]:
     """All such modules of a group by name, each name once: an editable install can be listed twice."""
-    from importlib import metadata  # reads the metadata of all that is installed, which most commands do not need
-
-    found = {entry.name: entry for entry in metadata.entry_points(group=group)}
+    found = _entries(group)
     return [found[name].load() for name in sorted(found)]
 
 
 def joined_module(group: str, name: str) -> Any:
     """What another package adds to one command. Raises UsageError where none is installed."""
-    from importlib import metadata
-
-    found = next((entry for entry in metadata.entry_points(group=group) if entry.name == name), None)
+    found = _entries(group).get(name)
     if found is None:
         raise UsageError(f"{name}: no installed package runs models for it: pip install 'degarble[engine]'")
     return found.load()
+
+
+def _entries(group: str) -> dict[str, Any]:
+    from importlib import metadata  # reads the metadata of all that is installed, which most commands do not need
+
+    return {entry.name: entry for entry in metadata.entry_points(group=group)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -69,15 +69,16 @@ def compare_dump(
     from degarble.errors import LayoutMismatch
     from degarble.kvcache.boundary import Boundaries
     from degarble.kvcache.dump import compare_dumps, make_dump
+    from degarble.kvcache.layout import read_layout
 
     if format not in ("text", "json"):
         raise UsageError(f"--format {format!r}: text or json")
     sizes = {name: size for name, size in (("num_kv_heads", num_kv_heads), ("head_dim", head_dim)) if size is not None}
     try:
-        mine = make_dump(_load(first, tensor), _layout(layout), dict(sizes), _numbers("--table", table), num_tokens)
+        mine = make_dump(_load(first, tensor), read_layout(layout), dict(sizes), _numbers("--table", table), num_tokens)
         other = make_dump(
             _load(second, second_tensor or tensor),
-            _layout(second_layout or layout),
+            read_layout(second_layout or layout),
             dict(sizes),
             _numbers("--table", second_table or table),
             num_tokens,
@@ -94,12 +95,6 @@ def compare_dump(
         raise UsageError("the dumps do not fit into memory") from None
     write_text(_shown(difference, mine, first, second, format), output)
     return int(difference is not None)
-
-
-def _layout(text: str) -> Any:
-    from degarble.kvcache.layout import find_layout
-
-    return find_layout([axis.strip() for axis in text.split(",")] if "," in text else text)
 
 
 def _numbers(option: str, text: str | None) -> list[int] | None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from degarble.cli.output import complete_fail_on, complete_format, complete_rule
+from degarble.cli.report_flags import FailOn, Format, Ignore, Output, Quiet, Select, Verbose
 
 EPILOG = """Asks about 120 short questions, greedily. Nothing of the endpoint is changed. Keys are read from the variables that
 the options name, sent to that endpoint only, and appear in no report."""
@@ -36,28 +36,13 @@ def probe(
     ] = None,
     seed: Annotated[int, typer.Option(help="Another seed draws other lists of words.")] = 0,
     redact: Annotated[bool, typer.Option("--redact", help="Leave contents of answers out of the report.")] = False,
-    select: Annotated[
-        list[str] | None, typer.Option(help="Only these rules (id or prefix).", autocompletion=complete_rule)
-    ] = None,
-    ignore: Annotated[list[str] | None, typer.Option(help="Not these rules.", autocompletion=complete_rule)] = None,
-    fail_on: Annotated[
-        str,
-        typer.Option(help="error, warning, info or partial: what makes the status 1.", autocompletion=complete_fail_on),
-    ] = "error",
-    format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            help="text (default), json, sarif, junit, markdown, github or html.",
-            autocompletion=complete_format,
-        ),
-    ] = None,
-    output: Annotated[
-        list[str] | None,
-        typer.Option("--output", "-o", help="Write the report there; repeated, the endings choose.", metavar="FILE"),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only causes, one line each.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also notes, skips and their reasons.")] = False,
+    select: Select = None,
+    ignore: Ignore = None,
+    fail_on: FailOn = "error",
+    format: Format = None,
+    output: Output = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> int:
     """Find out from outside what is wrong with a live endpoint: NaN, loops, mojibake, counts, batches, caches, streams."""
     from degarble import endpoint

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from degarble.cli.output import complete_fail_on, complete_format, complete_rule
+from degarble.cli.report_flags import FailOn, Format, Ignore, Output, Quiet, Select, Verbose
 
 if TYPE_CHECKING:
     from degarble.report.interface import Report
@@ -54,28 +54,13 @@ def trace(
         Path | None,
         typer.Option(help="Write a small trace that still breaks the first cause's rule.", metavar="OUT"),
     ] = None,
-    select: Annotated[
-        list[str] | None, typer.Option(help="Only these rules (id or prefix).", autocompletion=complete_rule)
-    ] = None,
-    ignore: Annotated[list[str] | None, typer.Option(help="Not these rules.", autocompletion=complete_rule)] = None,
-    fail_on: Annotated[
-        str,
-        typer.Option(help="error, warning, info or partial: what makes the status 1.", autocompletion=complete_fail_on),
-    ] = "error",
-    format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            help="text (default), json, sarif, junit, markdown, github or html.",
-            autocompletion=complete_format,
-        ),
-    ] = None,
-    output: Annotated[
-        list[str] | None,
-        typer.Option("--output", "-o", help="Write the report there; repeated, the endings choose.", metavar="FILE"),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only causes, one line each.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also notes, skips and their reasons.")] = False,
+    select: Select = None,
+    ignore: Ignore = None,
+    fail_on: FailOn = "error",
+    format: Format = None,
+    output: Output = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> int:
     """Find the first event of a KV-cache trace that breaks an invariant, and what follows from it."""
     from degarble import api

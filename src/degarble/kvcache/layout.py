@@ -139,6 +139,11 @@ CATALOGUE: tuple[KVLayout, ...] = (
 """Layouts met in public engines. A declaration may name any other order of axes."""
 
 
+def read_layout(text: str) -> KVLayout:
+    """A layout as it is typed: a name, or axes with commas. Raises LayoutMismatch for what is neither."""
+    return find_layout([axis.strip() for axis in text.split(",")] if "," in text else text)
+
+
 def find_layout(name_or_axes: str | Sequence[str]) -> KVLayout:
     """A layout by its name, without regard to case, or by its axes. Raises LayoutMismatch for an unknown name."""
     if isinstance(name_or_axes, str):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import cache
@@ -11,6 +10,7 @@ from typing import ClassVar
 
 from degarble.probe.desk import Desk
 from degarble.probe.exchange import Exchange
+from degarble.registry import walk
 
 
 class Probe(ABC):
@@ -30,12 +30,12 @@ def probes() -> tuple[Probe, ...]:
     """Every probe of this package, in order."""
     package = importlib.import_module("degarble.probe")
     found: list[Probe] = []
-    for entry in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
-        for member in vars(importlib.import_module(entry.name)).values():
+    for module in walk(package):
+        for member in vars(module).values():
             if (
                 isinstance(member, type)
                 and issubclass(member, Probe)
-                and member.__module__ == entry.name
+                and member.__module__ == module.__name__
                 and member is not Probe
             ):
                 found.append(member())

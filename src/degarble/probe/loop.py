@@ -18,6 +18,7 @@ MAX_PERIOD = 64
 MIN_COPIES = 4
 MIN_COVERED = 64
 MIN_LETTERS = 2
+"""Letters or digits that a pattern must have: lines of dashes and rows of tables repeat by design."""
 TAIL = 40
 """Tokens at the end of a loop over which its entropy is taken."""
 

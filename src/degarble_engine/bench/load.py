@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from time import perf_counter
 
@@ -14,9 +13,7 @@ from degarble.errors import TargetError
 from degarble_engine.bench.settings import LoadSettings
 from degarble_engine.bench.timed_request import Timed, send
 from degarble_engine.bench.workload import Planned, plan
-from degarble_engine.endpoint.client import Endpoint, EndpointFailed
-
-KEY_VARIABLES = ("DEGARBLE_API_KEY", "OPENAI_API_KEY")
+from degarble_engine.endpoint.client import Endpoint, EndpointFailed, key_of_environment
 
 
 class LoadRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,9 +32,12 @@ async def run_load(
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> LoadRun:
     """Raises TargetError for an endpoint that cannot be measured at all."""
-    key = next((found for name in KEY_VARIABLES if (found := os.environ.get(name))), None)
     client = Endpoint(
-        settings.url, api_key=key, seconds=settings.timeout_seconds, most=settings.max_concurrency, transport=transport
+        settings.url,
+        api_key=key_of_environment(),
+        seconds=settings.timeout_seconds,
+        most=settings.max_concurrency,
+        transport=transport,
     )
     async with client.opened() as endpoint:
         model = await _model(endpoint, settings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -11,7 +10,6 @@ from typing import Annotated
 import typer
 
 DEFAULT_URL = "http://127.0.0.1:8000"
-KEY_VARIABLES = ("DEGARBLE_API_KEY", "OPENAI_API_KEY")
 PROMPT = "> "
 
 
@@ -38,12 +36,12 @@ def chat(
     from rich.console import Console
 
     from degarble.errors import TargetError
-    from degarble_engine.endpoint.client import Endpoint, EndpointFailed
+    from degarble_engine.endpoint.client import Endpoint, EndpointFailed, key_of_environment
     from degarble_engine.talk.conversation import Conversation
     from degarble_engine.talk.own_server import own_server
     from degarble_engine.talk.session import Session
 
-    key = next((found for name in KEY_VARIABLES if (found := os.environ.get(name))), None)
+    key = key_of_environment()
     given = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens, "seed": seed}
     params = {name: value for name, value in given.items() if value is not None}
     is_address = where.startswith(("http://", "https://"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,6 +15,7 @@ from degarble.errors import DegarbleError, UsageError
 from degarble_engine.endpoint.event_lines import EventLines
 
 DONE = b"[DONE]"
+KEY_VARIABLES = ("DEGARBLE_API_KEY", "OPENAI_API_KEY")
 MAX_TOLD = 300
 """Characters of an endpoint's own message."""
 
@@ -74,6 +76,11 @@ class Endpoint:
                             return
                         yield _chunk(line)
         raise EndpointFailed("disconnected", "the stream ended without [DONE]")
+
+
+def key_of_environment() -> str | None:
+    """What a client calls itself by, where a variable says so; ours first."""
+    return next((found for name in KEY_VARIABLES if (found := os.environ.get(name))), None)
 
 
 def base_of(url: str) -> str:

@@ -77,6 +77,11 @@ class GuardRail(Supervisor):
         self._showing = surroundings.showing if reads_text else None
         self._collapse = next((one for one, _ in guards.values() if isinstance(one, ActivationCollapse)), None)
 
+    @classmethod
+    def of(cls, engine: LLMEngine) -> GuardRail | None:
+        """The one over an engine, if there is one."""
+        return engine.supervisor if isinstance(engine.supervisor, cls) else None
+
     @property
     def silent(self) -> dict[str, str]:
         """Guards that are on and can see nothing, with the reason: unguarded is never shown as clean."""

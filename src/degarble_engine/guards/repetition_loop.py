@@ -8,20 +8,14 @@ from itertools import islice
 import numpy as np
 
 from degarble.checkpoint.tensor_data import Array
+from degarble.probe.loop import MAX_PERIOD, MIN_COPIES, MIN_COVERED, MIN_LETTERS, TAIL
 from degarble_engine.engine.trip import Trip, TripKind
 from degarble_engine.guards.interface import Action, Guard
 from degarble_engine.guards.watched import Watched
 
-MAX_PERIOD = 64
-MIN_COPIES = 4
-MIN_COVERED = 64
-MIN_LETTERS = 2
-"""Letters or digits that a pattern must have: lines of dashes and rows of tables repeat by design."""
 OWN_ENTROPY = 0.5
 DAMAGE_ENTROPY = 1.5
 """Nats. Natural loops of a small model: 0.06 to 0.31; INT3 damage: median 1.76; a zero point off by one: 4.83."""
-ENTROPY_TOKENS = 40
-
 EVERY = 8
 """Tokens from one look to the next."""
 
@@ -67,7 +61,7 @@ class RepetitionLoop(Guard):
         period = period_of(np.fromiter(ids, np.int64, len(ids)))
         if period is None:
             return None
-        newest = list(islice(reversed(watched.entropies), ENTROPY_TOKENS))
+        newest = list(islice(reversed(watched.entropies), TAIL))
         entropy = sum(newest) / max(1, len(newest))
         kind = self._kind(entropy)
         if kind is not TripKind.DAMAGE and not self._has_letters(list(islice(ids, period))):

@@ -80,6 +80,11 @@ class Laid:
                 result[layer, part] = fits
         return result
 
+    def fits(self, layer: int, part: str, token: int, wanted: Tensor) -> bool:
+        """Whether the row that was found for a token is `wanted` [heads, lanes], up to the bound."""
+        error = row_errors(self.found[layer][part][token, None], wanted[None])
+        return bool(error[0] <= self.bounds[layer, part])
+
     def take(self, rows: dict[tuple[int, str], Tensor]) -> None:
         """These rows are explained."""
         for key, mask in rows.items():

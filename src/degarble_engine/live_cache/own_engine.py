@@ -16,7 +16,7 @@ from degarble.kvcache.judge_records import path_violations, poison_violations
 from degarble.registry import rules
 from degarble.report.interface import Report, Target
 from degarble.report.judged import judged_report
-from degarble.runner import Outcome, RuleResult
+from degarble.runner import RuleResult
 from degarble.target import open_target
 from degarble_engine.live_cache.self_check import self_check
 from degarble_engine.models.load import load_model
@@ -52,6 +52,4 @@ def _result(rule: str, broken: Sequence[Violation], file: str) -> RuleResult:
     findings = [
         finding_of(one, file, name=known.name, severity=known.severity, confidence=Confidence.PROVEN) for one in broken
     ]
-    return RuleResult(
-        rule=rule, outcome=Outcome.FINDINGS if findings else Outcome.OK, findings=tuple(findings), reason=None
-    )
+    return RuleResult.of(rule, findings)

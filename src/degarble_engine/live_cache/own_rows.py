@@ -36,7 +36,7 @@ def own_tokens(laid: Laid, layer: int, tokens: Sequence[int]) -> dict[int, int]:
     nearest = distances.argmin(dim=1).tolist()
     result = {}
     for token, other in zip(tokens, nearest, strict=True):
-        if other != token and all(_fits(laid, layer, part, token, other) for part in parts):
+        if other != token and all(laid.fits(layer, part, token, laid.rows[layer].exact[part][other]) for part in parts):
             result[token] = other
     return result
 
@@ -45,12 +45,6 @@ def _unit(laid: Laid, layer: int, part: str, rows: Tensor) -> Tensor:
     """Parts weigh alike. [tokens, lanes of all heads]"""
     size = laid.rows[layer].exact[part].flatten(1).norm(dim=1).mean().clamp_min(1e-12)
     return rows.flatten(1).nan_to_num(0.0, 0.0, 0.0) / size
-
-
-def _fits(laid: Laid, layer: int, part: str, token: int, other: int) -> bool:
-    wanted = laid.rows[layer].exact[part][other]
-    gap = (laid.found[layer][part][token] - wanted).norm() / wanted.norm().clamp_min(1e-12)
-    return bool(gap <= laid.bounds[layer, part])
 
 
 @torch.no_grad()

@@ -143,8 +143,7 @@ def _is_row_of(laid: Laid, layer: int, other: int) -> bool:
         mask = laid.wrong[layer, part]
         if mask.any():
             token = int(mask.nonzero()[0])
-            gap = (laid.found[layer][part][token] - exact[token]).norm() / exact[token].norm().clamp_min(1e-12)
-            return bool(gap <= laid.bounds[layer, part])
+            return laid.fits(layer, part, token, exact[token])
     return False
 
 

@@ -10,7 +10,7 @@ from degarble.finding import Confidence, Finding, Location, Severity
 from degarble.registry import rules
 from degarble.report.interface import Report, Target
 from degarble.report.judged import judged_report
-from degarble.runner import Outcome, RuleResult
+from degarble.runner import RuleResult
 from degarble_engine.live_cache.laid import Laid
 from degarble_engine.live_cache.pattern import Pattern, consequences, patterns
 from degarble_engine.live_cache.recomputed import recomputed
@@ -46,7 +46,7 @@ def judge_opened(request: LiveRequest, model: WalkedModel, progress: Watch | Non
         told = "differ from what the weights give for these tokens, and nothing that was tried explains them"
         findings.append(_finding(request, Pattern(rule="KVC606", name="unexplained", told=told, rows=left)))
     findings += _positions(request)
-    results = [_result(rule, [one for one in findings if one.rule == rule]) for rule in JUDGED]
+    results = [RuleResult.of(rule, [one for one in findings if one.rule == rule]) for rule in JUDGED]
     return judged_report(
         Target(path=request.path, kind="kv-request"),
         results,
@@ -145,9 +145,3 @@ def _measured(laid: Laid, wrong: dict[tuple[int, str], int]) -> list[dict[str, A
         }
         for (layer, part), bound in laid.bounds.items()
     ]
-
-
-def _result(rule: str, findings: list[Finding]) -> RuleResult:
-    return RuleResult(
-        rule=rule, outcome=Outcome.FINDINGS if findings else Outcome.OK, findings=tuple(findings), reason=None
-    )

@@ -31,7 +31,7 @@ from degarble.checkpoint.safetensors import read_header
 from degarble.checkpoint.tensor_data import Array, TensorReader
 from degarble.errors import LayoutMismatch, MalformedFile
 from degarble.kvcache.dump import Dump, make_dump
-from degarble.kvcache.layout import KVLayout, find_layout
+from degarble.kvcache.layout import KVLayout, read_layout
 
 FORMAT = "degarble.kv-request.1"
 MAX_TOKENS = 1 << 20
@@ -123,7 +123,7 @@ def read_request(path: str) -> LiveRequest:
     if positions is not None and len(positions) != len(tokens):
         raise MalformedFile(name, "position_ids", f"{len(tokens)} entries, one a token", str(len(positions)))
     try:
-        layout = _layout(header.metadata.get("layout", ""))
+        layout = read_layout(header.metadata.get("layout", ""))
         names: tuple[str, ...] = ("num_kv_heads", "head_dim")
         sizes = {key: int(header.metadata[key]) for key in names if key in header.metadata}
     except (ValueError, LayoutMismatch) as error:
@@ -142,10 +142,6 @@ def read_request(path: str) -> LiveRequest:
     )
     _require_fit(name, request)
     return request
-
-
-def _layout(text: str) -> KVLayout:
-    return find_layout([axis.strip() for axis in text.split(",")] if "," in text else text)
 
 
 def _integers(

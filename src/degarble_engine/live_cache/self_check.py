@@ -20,6 +20,8 @@ from degarble.kvcache.declaration import KVDeclaration, PoisonRecord, WritePath
 from degarble_engine.engine.llm_engine import EngineOptions, LLMEngine
 from degarble_engine.engine.request import Request
 from degarble_engine.engine.sampling_params import SamplingParams
+from degarble_engine.engine.scheduler import Scheduled
+from degarble_engine.engine.supervisor import Supervisor
 from degarble_engine.models.causal_lm import CausalLM
 
 FILLS = {"NaN": math.nan, "1e4": 1e4}
@@ -75,30 +77,24 @@ def _decoded(model: CausalLM, prompt: list[int], block_size: int, fill: float | 
     """Logits of the steps after the prompt; with a fill, the rows nobody may read are poisoned before each."""
     engine = _engine(model, block_size, len(prompt), len(prompt))
     request = _started(engine, prompt)
-    kept: list[Tensor] = []
-    handed = engine.model.logits
-
-    def keep(hidden: Tensor) -> Tensor:
-        kept.append(handed(hidden))
-        return kept[-1]
-
-    engine.runner.model = _Listening(engine.model, keep)  # type: ignore[assignment]
+    engine.supervisor = keeper = _LogitKeeper()
     for _ in range(NUM_STEPS):
         if fill is not None:
             sequence = engine.manager.sequence(request.request_id)
             engine.cache.fill_unused(sequence.slots(0, sequence.num_computed), fill)
         engine.step()
-    return kept
+    return keeper.kept
 
 
-class _Listening:
-    """A model whose logits somebody sees."""
+class _LogitKeeper(Supervisor):
+    """Keeps what tokens are chosen from."""
 
-    def __init__(self, model: CausalLM, logits: object) -> None:
-        self._model, self.logits = model, logits
+    def __init__(self) -> None:
+        self.kept: list[Tensor] = []
 
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._model, name)
+    def see_logits(self, parts: Sequence[Scheduled], logits: list[Tensor]) -> None:
+        """See Supervisor."""
+        self.kept += logits
 
 
 def _paths(model: CausalLM, prompt: list[int], block_size: int) -> list[WritePath]:

@@ -69,15 +69,20 @@ def built_in_texts() -> list[str]:
     return [part.strip() for part in text.split("\n---\n") if part.strip()]
 
 
-def read_prompts(path: str) -> list[str]:
-    """Texts of a file: JSON lines with `text` or `prompt`, a JSON list of strings, or one text a line."""
+def read_text_file(option: str, path: str, most: int) -> str:
+    """A file of UTF-8 that an option names. Raises UsageError where it is larger than `most` bytes, or not that."""
     try:
         file = Path(path)
-        if file.stat().st_size > MAX_PROMPT_BYTES:
-            raise UsageError(f"--prompts {path}: larger than {MAX_PROMPT_BYTES} bytes")
-        lines = file.read_text(encoding="utf-8")
+        if file.stat().st_size > most:
+            raise UsageError(f"{option} {path}: larger than {most} bytes")
+        return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--prompts {path}: {getattr(error, 'strerror', None) or error}") from None
+        raise UsageError(f"{option} {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def read_prompts(path: str) -> list[str]:
+    """Texts of a file: JSON lines with `text` or `prompt`, a JSON list of strings, or one text a line."""
+    lines = read_text_file("--prompts", path, MAX_PROMPT_BYTES)
     if lines.lstrip().startswith("["):
         found = _json(path, 1, lines)
         values = found if isinstance(found, list) else [found]

@@ -14,7 +14,7 @@ from typing import Any
 
 from degarble.errors import EvidenceMissing, UsageError
 from degarble.evidence import Evidence
-from degarble_engine.numerics.tokens import TokenBatch, batch_of, built_in_texts, tokenizer_of
+from degarble_engine.numerics.tokens import TokenBatch, batch_of, built_in_texts, read_text_file, tokenizer_of
 
 BUILT_IN = "builtin"
 MAX_FILE_BYTES = 1 << 28
@@ -54,13 +54,7 @@ def _encoded(texts: Sequence[str | list[int]], evidence: Evidence, file: str) ->
 
 
 def _lines(file: str) -> Iterator[str | list[int]]:
-    try:
-        path = Path(file)
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise UsageError(f"--calibration {file}: larger than {MAX_FILE_BYTES} bytes")
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--calibration {file}: {getattr(error, 'strerror', None) or error}") from None
+    text = read_text_file("--calibration", file, MAX_FILE_BYTES)
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             yield _text(line, f"--calibration {file}: line {number}")

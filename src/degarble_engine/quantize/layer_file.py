@@ -14,7 +14,7 @@ import numpy as np
 
 from degarble.checkpoint.folder import LocalFile
 from degarble.checkpoint.interface import TensorInfo
-from degarble.checkpoint.safetensors import METADATA_KEY, read_header
+from degarble.checkpoint.safetensors import header_bytes, read_header
 from degarble.checkpoint.tensor_data import Array
 from degarble.checkpoint.workspace import dtype_name
 from degarble.errors import DegarbleError, UsageError
@@ -53,19 +53,10 @@ def write_layer(
     """Write it whole."""
     if records:
         records = [msgspec.structs.replace(records[0], layer_notes=tuple(notes)), *records[1:]]
-    entries: dict[str, object] = {METADATA_KEY: {"records": msgspec.json.encode(records).decode()}}
-    data: list[bytes] = []
-    cursor = 0
-    for name, array in tensors.items():
-        raw = np.ascontiguousarray(array).tobytes()
-        entries[name] = {
-            "dtype": dtype_name(array), "shape": list(array.shape), "data_offsets": [cursor, cursor + len(raw)]
-        }  # fmt: skip
-        cursor += len(raw)
-        data.append(raw)
-    header = msgspec.json.encode(entries)
-    header += b" " * (-len(header) % 8)
-    write_whole(file, b"".join([len(header).to_bytes(8, "little"), header, *data]))
+    data = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    entries = ((name, dtype_name(array), array.shape, array.nbytes) for name, array in data.items())
+    header = header_bytes(entries, {"records": msgspec.json.encode(records).decode()})
+    write_whole(file, b"".join([header, *(array.tobytes() for array in data.values())]))
 
 
 def read_layer(file: Path) -> tuple[Mapping[str, TensorInfo], list[MatrixRecord]]:

@@ -22,8 +22,8 @@ from degarble_engine.server.completions import complete
 from degarble_engine.server.engine_loop import EngineStopped
 from degarble_engine.server.event_stream import EventStream
 from degarble_engine.server.openapi import openapi
-from degarble_engine.server.service import REQUEST_ID, Service
-from degarble_engine.telemetry.account import Account
+from degarble_engine.server.service import Service
+from degarble_engine.telemetry.account import REQUEST_ID, Account
 from degarble_engine.telemetry.json_log import FIELDS
 
 log = logging.getLogger("degarble.server")

@@ -20,7 +20,7 @@ from degarble_engine.server.generation import RETRY_SECONDS, Generation
 from degarble_engine.server.limits import Limits
 from degarble_engine.server.request_fields import GenerationFields, seeded
 from degarble_engine.server.served_model import ServedModel
-from degarble_engine.telemetry.account import Account
+from degarble_engine.telemetry.account import REQUEST_ID, Account
 from degarble_engine.telemetry.gen_ai_names import REQUEST_PARAMS
 from degarble_engine.telemetry.request_record import GenerationRecord, Sink
 from degarble_engine.telemetry.server_metrics import ServerMetrics
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from degarble_engine.server.answer import Answer
 
 Result = TypeVar("Result")
-REQUEST_ID = "x-request-id"
 
 
 class Service:

@@ -50,8 +50,8 @@ async def metrics(service: Service, request: Request) -> Response:
 
 def _watched(service: Service) -> dict[str, Any]:
     """Faults that were planted, and guards that are on but can see nothing: neither is ever left unsaid."""
-    rail = service.model.engine.supervisor
-    silent = rail.silent if isinstance(rail, GuardRail) else {}
+    rail = GuardRail.of(service.model.engine)
+    silent = rail.silent if rail is not None else {}
     planted = {"planted_faults": list(service.planted)} if service.planted else {}
     return {**planted, **({"silent_guards": silent} if silent else {})}
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from degarble_engine.telemetry.request_record import GenerationRecord, RequestRecord, Sink
 
 log = logging.getLogger("degarble.server")
+REQUEST_ID = "x-request-id"
+"""Header of requests and answers."""
 CLIENT_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 """Ids of a client that are taken over; any other is replaced by our own."""
 MAX_PATH = 200
@@ -20,7 +22,7 @@ class Account:
     """Told to every sink when it is closed."""
 
     def __init__(self, method: str, path: str, headers: Mapping[str, str], sinks: Sequence[Sink]) -> None:
-        given = headers.get("x-request-id", "")
+        given = headers.get(REQUEST_ID, "")
         self.request_id = given if CLIENT_ID.fullmatch(given) else uuid.uuid4().hex
         self.generation: GenerationRecord | None = None
         """Set by whoever generates, before the end."""

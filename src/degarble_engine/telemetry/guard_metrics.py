@@ -32,13 +32,9 @@ def reads_by_guard(engine: LLMEngine) -> dict[str, Callable[[], Mapping[str, flo
     }
 
 
-def _rail(engine: LLMEngine) -> GuardRail | None:
-    return engine.supervisor if isinstance(engine.supervisor, GuardRail) else None
-
-
 def _counts(engine: LLMEngine, kind: str) -> Callable[[], Mapping[str, float]]:
     def read() -> Mapping[str, float]:
-        rail = _rail(engine)
+        rail = GuardRail.of(engine)
         return {name: rail.counts[name, kind] for name in rail.guards} if rail is not None else {}
 
     return read
@@ -46,7 +42,7 @@ def _counts(engine: LLMEngine, kind: str) -> Callable[[], Mapping[str, float]]:
 
 def _corrupted(engine: LLMEngine) -> Callable[[], float]:
     def read() -> float:
-        rail = _rail(engine)
+        rail = GuardRail.of(engine)
         return float(rail.counts["", CORRUPTED]) if rail is not None else 0.0
 
     return read
@@ -54,18 +50,21 @@ def _corrupted(engine: LLMEngine) -> Callable[[], float]:
 
 def _silent(engine: LLMEngine) -> Callable[[], Mapping[str, float]]:
     def read() -> Mapping[str, float]:
-        rail = _rail(engine)
-        return {name: float(name in rail.silent) for name in rail.guards} if rail is not None else {}
+        rail = GuardRail.of(engine)
+        if rail is None:
+            return {}
+        silent = rail.silent
+        return {name: float(name in silent) for name in rail.guards}
 
     return read
 
 
 def _quarantined(engine: LLMEngine) -> int:
-    rail = _rail(engine)
+    rail = GuardRail.of(engine)
     return len(rail.quarantine.blocks) if rail is not None else 0
 
 
 def _incidents(engine: LLMEngine) -> tuple[int, int]:
-    rail = _rail(engine)
+    rail = GuardRail.of(engine)
     keeper = rail.keeper if rail is not None else None
     return (keeper.num_written, keeper.num_dropped) if isinstance(keeper, IncidentWriter) else (0, 0)

@@ -7,13 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from degarble_engine.guards.repetition_loop import (
-    MAX_PERIOD,
-    MIN_COPIES,
-    MIN_COVERED,
-    REMEMBERED,
-    period_of,
-)
+from degarble.probe.loop import MAX_PERIOD, MIN_COPIES, MIN_COVERED
+from degarble_engine.guards.repetition_loop import REMEMBERED, period_of
 
 
 def literal(ids: list[int]) -> int | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from degarble.checks.endpoint.parting import parted
 from degarble.errors import EvidenceUnjudged
-from degarble.finding import Confidence, Finding, Location, Severity
+from degarble.finding import Confidence, Finding, Severity
 from degarble.probe.batches import AGAIN, ALONE, TOGETHER
-from degarble.probe.greedy_difference import BOUND_NATS, greedy_difference
+from degarble.probe.greedy_difference import greedy_difference
 from degarble.probe.probe_run import ProbeRun
 from degarble.registry import Level, check
 
@@ -52,14 +53,14 @@ def output_depends_on_batch(probe_run: ProbeRun) -> Iterator[Finding]:
     is_hint = not beyond and not any(noise.values()) and all(found.nats is None for _, found in pairs)
     if is_hint and 2 * len(pairs) >= max(4, len(together)):
         beyond = pairs
+    counts = len(beyond), len(together)
     for one, found in beyond:
-        behind = f", {found.nats:.2f} nats away" if found.nats is not None else ""
-        yield Finding(
-            location=Location(request=one.name, position=found.position),
-            message=f"{one.name} parts from the answer alone at position {found.position}: "
-            f"{probe_run.quote(found.other)} for {probe_run.quote(found.one)}{behind}",
-            confidence=Confidence.HINT if is_hint else Confidence.LIKELY,
-            measured={"nats": found.nats, "differing": len(beyond), "asked": len(together)},
-            bound={"nats": BOUND_NATS},
-            fold="batch",
+        yield parted(
+            probe_run,
+            one,
+            found,
+            "the answer alone",
+            counts,
+            "batch",
+            Confidence.HINT if is_hint else Confidence.LIKELY,
         )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from degarble.finding import Confidence, Finding, Location
-from degarble.probe.greedy_difference import BOUND_NATS, greedy_difference
+from degarble.checks.endpoint.parting import parted
+from degarble.finding import Confidence, Finding
+from degarble.probe.greedy_difference import greedy_difference
 from degarble.probe.prefixes import AFTER, HIT, MISS
 from degarble.probe.probe_run import ProbeRun
 from degarble.registry import Level, check
@@ -46,13 +47,6 @@ def output_depends_on_prefix_cache(probe_run: ProbeRun) -> Iterator[Finding]:
     beyond = [(one, found) for one, found in pairs if found.is_beyond()]
     if not beyond and all(found.nats is None for _, found in pairs) and len({one.label for one, _ in pairs}) > 1:
         beyond = pairs
+    counts = len(beyond), len(later)
     for one, found in beyond:
-        behind = f", {found.nats:.2f} nats away" if found.nats is not None else ""
-        yield Finding(
-            location=Location(request=one.name, position=found.position),
-            message=f"{one.name} parts from the first answer at position {found.position}: "
-            f"{probe_run.quote(found.other)} for {probe_run.quote(found.one)}{behind}",
-            measured={"nats": found.nats, "differing": len(beyond), "asked": len(later)},
-            bound={"nats": BOUND_NATS},
-            fold="prefix",
-        )
+        yield parted(probe_run, one, found, "the first answer", counts, "prefix")
