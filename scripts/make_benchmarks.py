@@ -107,14 +107,20 @@ SECTIONS = (
     Section(
         "serve_speed",
         "Reference engine: tokens a second",
-        "benchmarks/serve_speed.py --int4 .work/real/gptq --batches 1,8 --decode 32",
+        "benchmarks/serve_speed.py --int4 .work/real/gptq --batches 1,8 --decode 128",
         "SmolLM2-135M, prompts of 512 tokens. Decoding at least 1.5 times transformers' generate and as fast as vLLM's CPU build at every batch, INT4 alone 1.3 times llama.cpp's Q4, prefill 0.9 of the best. Weights in fp16 panels, sums in fp32; ours with the extra `fast`. `roofline`: share of a step that reading weights and cache once would take.",
     ),
     Section(
         "serve_speed_32",
         "Reference engine: tokens a second, batch 32",
-        "benchmarks/serve_speed.py --batches 32 --decode 16",
-        "As above; llama.cpp is not measured, its prefill alone takes over a minute.",
+        "benchmarks/serve_speed.py --batches 32 --decode 128 --budget 240",
+        "As above.",
+    ),
+    Section(
+        "guards_cost",
+        "Guards: what they cost",
+        "benchmarks/guards_cost.py",
+        "At most 2 % of the time per output token. Two engines take turns step by step, and the slowest tenth of either is left out.",
     ),
     Section(
         "sanitize",

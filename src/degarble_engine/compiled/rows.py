@@ -9,6 +9,9 @@ from numba import prange
 
 from degarble_engine.compiled.numbers import exponential, jit, lane, put
 
+BLOCK = 4096
+"""Numbers that are summed in float32, before float64 takes the sum."""
+
 
 @jit(parallel=True)
 def norm(rows: Any, gain: Any, eps: Any, found: Any) -> None:
@@ -52,3 +55,27 @@ def gated(gate_up: Any, found: Any) -> None:
             gate = lane(flat, row * both + i)
             up = lane(flat, row * both + width + i)
             put(target, row * width + i, gate / (np.float32(1) + exponential(-gate)) * up)
+
+
+@jit(parallel=True)
+def entropy(logits: Any, found: Any) -> None:
+    """Nats of softmax of [n, vocab], in found [n]; not finite where one of the logits is not."""
+    count, vocab = logits.shape
+    flat = logits.reshape(-1)
+    for row in prange(count):
+        begin = row * vocab
+        most = lane(flat, begin)
+        for i in range(vocab):
+            value = lane(flat, begin + i)
+            most = value if value > most else most
+        total, product = np.float64(0), np.float64(0)
+        for start in range(0, vocab, BLOCK):
+            part, part_product = np.float32(0), np.float32(0)
+            for i in range(start, min(vocab, start + BLOCK)):
+                shifted = lane(flat, begin + i) - most
+                weight = exponential(shifted)
+                part += weight
+                part_product += weight * shifted
+            total += np.float64(part)
+            product += np.float64(part_product)
+        found[row] = np.log(total) - product / total

@@ -54,6 +54,22 @@ def test_a_nan_stays_one(loops: Any) -> None:
     assert found[0].isnan().tolist() == [place == 3 for place in range(8)] and found[1].isfinite().all()
 
 
+@needs_numba
+def test_entropies_are_those_of_torch_and_show_every_kind_of_damage(loops: Any) -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(6, 5003) * torch.tensor([0.0, 0.5, 1.0, 4.0, 20.0, 100.0])[:, None]
+    found = np.empty(6)
+    loops.rows.entropy(logits.numpy(), found)
+    expected = torch.distributions.Categorical(logits=logits.double()).entropy()
+    torch.testing.assert_close(torch.from_numpy(found), expected, rtol=1e-5, atol=1e-6)
+    for place in (0, 17, 4999, 5002):
+        for value in (float("nan"), float("inf"), float("-inf")):
+            damaged = logits.clone()
+            damaged[3, place] = value
+            loops.rows.entropy(damaged.numpy(), found)
+            assert np.isfinite(found).tolist() == [row != 3 for row in range(6)]
+
+
 def step(cache: PagedKVCache, spans: list[Span], *, is_compiled: bool) -> PagedAttend:
     pages = CompiledPages.of(cache) if is_compiled else None
     assert (pages is not None) == is_compiled
