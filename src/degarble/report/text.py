@@ -11,6 +11,8 @@ from rich.text import Text
 
 from degarble.diagnosis import Cause
 from degarble.finding import Finding, Role, Severity
+from degarble.report.ab import KIND as AB
+from degarble.report.ab import ab_lines
 from degarble.report.comparison import comparison_lines
 from degarble.report.interface import Report, Status
 from degarble.report.kv_precision import KIND as KV_PRECISION
@@ -31,6 +33,7 @@ TABLES = {
     KV_PRECISION: kv_precision_lines,
     KV_REQUEST: kv_request_lines,
     QUANTIZE: quantize_lines,
+    AB: ab_lines,
 }
 WIDTH = 100
 MAX_FULL = 100

@@ -8,6 +8,8 @@ The loss of row v against its target t is (v - t) H (v - t)^T. GPTQ passes once 
     scales   with codes c held, v = sum_g s_g c_g, and the best s of a row solves a small system of one equation a
              group: A_gh = c_g H_gh c_h^T, b_g = c_g (H t)_g. The solution is rounded to the stored dtype, and kept only
              where the row's loss falls.
+    ranges   fitted scales leave groups whose codes reach neither end. Their scale shrinks until one does, and the codes
+             descend again on the finer steps.
 
 Papers: QuantEase (Behdin et al. 2023, arXiv:2309.01885) for cyclic descent; CDQuant (Nair and Suggala 2024,
 arXiv:2406.17542) shows what it adds to GPTQ's result.
@@ -24,14 +26,18 @@ from degarble_engine.quantize.grid import Grid, IntGrid, stored_scale
 
 BLOCK = 64
 RIDGE = 1e-6
+CLOSINGS = 2
+"""Times that ranges are closed. Readers, and `check` (WGT208), expect a group to reach an end of its range."""
 
 
 def refined(fit: Fit, rounds: int, dtype: torch.dtype) -> Fit:
-    """Alternate; the loss of no row ever grows."""
+    """Fit scales and codes in turns, in which the loss of no row grows; then close the ranges that no code fills any more."""
     for _ in range(rounds):
         if isinstance(fit.grid, IntGrid):
             fit = fitted_scales(fit, fit.grid, dtype)
         fit = descended(fit)
+    for _ in range(CLOSINGS if rounds and isinstance(fit.grid, IntGrid) else 0):
+        fit = descended(descended(tightened(fit, dtype)))
     return fit
 
 
@@ -123,3 +129,19 @@ def fitted_scales(fit: Fit, grid: IntGrid, dtype: torch.dtype) -> Fit:
     usable = (failed == 0) & torch.isfinite(scales).all(1) & (scales > 0).all(1)
     new = grid.with_scales(torch.where(usable[:, None], stored_scale(scales, dtype), grid.scales))
     return fit.best_of(problem.fit(new, steps * new.scales.repeat_interleave(size, 1)))
+
+
+def tightened(fit: Fit, dtype: torch.dtype) -> Fit:
+    """Groups whose codes reach no end any more get the smaller scale that makes them: the same range in finer steps.
+
+    Values move by half a step at most, and have the passes that follow to find better ones.
+    """
+    grid = fit.grid
+    assert isinstance(grid, IntGrid)
+    out, columns = fit.values.shape
+    steps = grid.steps(fit.values, torch.arange(columns)).reshape(out, -1, grid.group_size)
+    below, above = grid.zeros, grid.largest - grid.zeros
+    reach = torch.maximum(steps.amax(-1) / above.clamp_min(1), -steps.amin(-1) / below.clamp_min(1))
+    is_slack = (reach < 1) & (reach > 0)
+    new = grid.with_scales(torch.where(is_slack, stored_scale(grid.scales * reach, dtype), grid.scales))
+    return fit.problem.fit(new, new.round_all(fit.values))
