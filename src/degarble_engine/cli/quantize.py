@@ -19,22 +19,31 @@ def register(app: typer.Typer) -> None:
 def quantize(
     target: Annotated[str, typer.Argument(help="A folder of plain safetensors.")],
     out: Annotated[str, typer.Option(help="The new folder.", metavar="DIR")],
-    scheme: Annotated[str, typer.Option(help="W4A16, W4A16_ASYM, W8A16, W8A8, FP8, FP8_BLOCK …")] = "W4A16",
-    method: Annotated[str, typer.Option(help="rtn, awq, gptq, or auto: scale moved as awq does, then gptq.")] = "gptq",
+    recipe: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="YAML with these options and rules for single modules; options win."),
+    ] = None,
+    scheme: Annotated[
+        str | None, typer.Option(help="W4A16 (if not given), W4A16_ASYM, W8A16, W8A8, FP8, FP8_BLOCK …")
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="rtn, awq, gptq (if not given), or auto: scale moved as awq does, then gptq.")
+    ] = None,
     group_size: Annotated[int | None, typer.Option(help="Inputs that share a scale; 128.")] = None,
     ignore: Annotated[
         list[str] | None,
         typer.Option(help="A module's full name, or re:PATTERN; may be repeated.", metavar="NAME"),
     ] = None,
     calibration: Annotated[
-        str, typer.Option(help="Text: one a line, or JSON lines with text or ids.", metavar="FILE")
-    ] = "builtin",
-    calibration_samples: Annotated[int, typer.Option(help="Sequences of it at most.")] = 128,
-    calibration_tokens: Annotated[int, typer.Option(help="Tokens a sequence at most.")] = 512,
-    export: Annotated[str, typer.Option(help="compressed-tensors, gptq, awq or fp8.")] = "compressed-tensors",
+        str | None,
+        typer.Option(help="Text: one a line, or JSON lines with text or ids; built-in if not given.", metavar="FILE"),
+    ] = None,
+    calibration_samples: Annotated[int | None, typer.Option(help="Sequences of it at most; 128.")] = None,
+    calibration_tokens: Annotated[int | None, typer.Option(help="Tokens a sequence at most; 512.")] = None,
+    export: Annotated[str | None, typer.Option(help="compressed-tensors (if not given), gptq, awq or fp8.")] = None,
     forgotten_layers: Annotated[
-        int, typer.Option(help="Break it on purpose: last layers whose up_proj is scaled without down_proj.")
-    ] = 0,
+        int | None, typer.Option(help="Break it on purpose: last layers whose up_proj is scaled without down_proj.")
+    ] = None,
     base_model: Annotated[str | None, typer.Option(help="Hub id of TARGET, for the card.", metavar="ID")] = None,
     format: Format = None,
     output: Output = None,
@@ -48,21 +57,24 @@ def quantize(
     try:
         from degarble_engine.quantize import quantizing
         from degarble_engine.quantize.recipe import Recipe
+        from degarble_engine.quantize.recipe_file import read_recipe
     except ModuleNotFoundError as error:
         raise MissingExtra(error) from None
     only_errors()
-    recipe = Recipe(
-        scheme=scheme,
-        method=method,
-        group_size=group_size,
-        ignore=tuple(ignore or ()),
-        calibration=calibration,
-        calibration_samples=calibration_samples,
-        calibration_tokens=calibration_tokens,
-        export=export,
-        forgotten_layers=forgotten_layers,
-        base_model=base_model,
-    )
-    report = quantizing.quantize(target, out, recipe, None if quiet else WalkProgress())
+    given = {
+        "scheme": scheme,
+        "method": method,
+        "group_size": group_size,
+        "ignore": tuple(ignore) if ignore else None,
+        "calibration": calibration,
+        "calibration_samples": calibration_samples,
+        "calibration_tokens": calibration_tokens,
+        "export": export,
+        "forgotten_layers": forgotten_layers,
+        "base_model": base_model,
+    }
+    from_file = read_recipe(recipe) if recipe is not None else {}
+    chosen = {"method": "gptq"} | from_file | {name: value for name, value in given.items() if value is not None}
+    report = quantizing.quantize(target, out, Recipe(**chosen), None if quiet else WalkProgress())
     write_report(report, places, detail=0)
     return report.exit_code("error")

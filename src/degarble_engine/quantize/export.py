@@ -19,6 +19,8 @@ class Export(ABC):
     name: ClassVar[str]
     least_zero: ClassVar[int] = 0
     """The smallest zero point of an asymmetric group that all readers of the layout get right."""
+    holds_several: ClassVar[bool] = False
+    """Whether modules may have schemes of their own."""
 
     @abstractmethod
     def refuses(self, scheme: QuantScheme) -> str | None:
@@ -43,8 +45,11 @@ class Export(ABC):
         """Suffix -> array, for codes uint8 [out, in]; `dtype` is that of scales."""
 
     @abstractmethod
-    def config(self, scheme: QuantScheme, ignore: Sequence[str], act_order: bool) -> dict[str, Any]:
-        """The value of `quantization_config`; `ignore` has the full names of linears that stay plain."""
+    def config(
+        self, scheme: QuantScheme, ignore: Sequence[str], act_order: bool, others: Mapping[QuantScheme, Sequence[str]]
+    ) -> dict[str, Any]:
+        """The value of `quantization_config`. `ignore`: full names of linears that stay plain; `others`: of those that have
+        another scheme than the usual one."""
 
 
 def weight_only(scheme: QuantScheme, widths: Sequence[int]) -> str | None:

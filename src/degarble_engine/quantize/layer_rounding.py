@@ -11,7 +11,7 @@ A method that needs no inputs skips every pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,6 +50,9 @@ class LayerRounding:
 
     model: WalkedModel
     scheme: QuantScheme
+    """The usual one, by which folds are searched."""
+    schemes: Mapping[str, QuantScheme]
+    """Of every matrix, by its name in the file."""
     method: Method
     scale_dtype: torch.dtype
     wanted: Wanted
@@ -86,7 +89,7 @@ class LayerRounding:
             weights = [site.weight.float() for site in group]
             task = MatrixTask(
                 weight=torch.cat(weights),
-                scheme=self.scheme,
+                scheme=self.schemes[group[0].name],
                 scale_dtype=self.scale_dtype,
                 statistics=statistics,
                 is_on_residual=all(site.path.rpartition(".")[2] in ON_RESIDUAL or site.leaf == DOWN for site in group),
@@ -102,10 +105,13 @@ class LayerRounding:
                 take(site, part, tokens if reached is None else reached)
 
     def _together(self, sites: Sequence[Site]) -> Iterator[Sequence[Site]]:
-        if self.scheme.rows_are_apart:
-            yield sites
-        else:
-            yield from ([site] for site in sites)
+        """Those of one scheme, unless its blocks reach over rows."""
+        for scheme in dict.fromkeys(self.schemes[site.name] for site in sites):
+            own = [site for site in sites if self.schemes[site.name] == scheme]
+            if scheme.rows_are_apart:
+                yield own
+            else:
+                yield from ([site] for site in own)
 
 
 @dataclass(slots=True)

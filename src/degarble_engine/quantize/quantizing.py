@@ -112,6 +112,7 @@ class Quantizing:
         rounding = LayerRounding(
             model=self.model,
             scheme=scheme,
+            schemes=self._choice.schemes,
             method=self.recipe.algorithm(),
             scale_dtype=self._choice.scale_dtype,
             wanted=self._choice.wants,
@@ -148,12 +149,12 @@ class Quantizing:
             self.progress(done, self.model.num_layers)
 
     def _taker(self, tensors: dict[str, Array], records: list[MatrixRecord]) -> Callable[[Site, Rounded, int], None]:
-        layout, scheme, dtype = self.recipe.layout(), self.recipe.quant_scheme(), self._choice.scale_dtype
+        layout, schemes, dtype = self.recipe.layout(), self._choice.schemes, self._choice.scale_dtype
 
         def take(site: Site, rounded: Rounded, tokens: int) -> None:
             codes = rounded.grid.encode(rounded.values)
             rounded.values = rounded.grid.decode(codes)  # the same numbers, but for the sign of zeros
-            parts = layout.tensors(rounded.grid, codes.numpy(), scheme, dtype)
+            parts = layout.tensors(rounded.grid, codes.numpy(), schemes[site.name], dtype)
             tensors.update({f"{site.name}.{suffix}": array for suffix, array in parts.items()})
             bits = 8 * sum(array.nbytes for array in parts.values()) / codes.numel()
             records.append(_record(site.name, rounded, tokens, bits))
@@ -165,8 +166,9 @@ class Quantizing:
         layers = [folder.layer(index) for index in range(self.model.num_layers)]
         found: list[Report] = []
         ran: dict[str, Any] = {}
+        usual = self.recipe.quant_scheme()
         declaration = self.recipe.layout().config(
-            self.recipe.quant_scheme(), self._choice.plain, self.recipe.algorithm().orders_columns
+            usual, self._choice.plain, self.recipe.algorithm().orders_columns, self._choice.others(usual)
         )
 
         def finish(hidden: Path, records: list[MatrixRecord]) -> None:

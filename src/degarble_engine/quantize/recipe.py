@@ -17,6 +17,7 @@ from degarble_engine.quantize import exports, methods
 from degarble_engine.quantize.calibration import BUILT_IN
 from degarble_engine.quantize.export import Export
 from degarble_engine.quantize.interface import Method
+from degarble_engine.quantize.rule import PLAIN, Rule, is_named
 from degarble_engine.quantize.scheme import QuantScheme, parse_scheme
 
 Named = TypeVar("Named", Method, Export)
@@ -39,14 +40,27 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     """The origin's failure on purpose: in so many last layers up_proj gives scale away that down_proj never takes up."""
     base_model: str | None = None
     """Hub id of the model that was quantised, for the card."""
+    rules: tuple[Rule, ...] = ()
+    """For single modules; the first that names a module counts."""
+    target_bits: float | None = None
+    """Mean bits a weight of the quantised linears, scales and zero points included: see sensitivity/."""
 
     def quant_scheme(self) -> QuantScheme:
         """The scheme. Raises UsageError for one that the export cannot hold."""
-        found = parse_scheme(self.scheme, self.group_size)
-        reason = self.layout().refuses(found)
+        return self._held(parse_scheme(self.scheme, self.group_size))
+
+    def scheme_of(self, module: StoredModule) -> QuantScheme | None:
+        """The scheme of one module, None for one that stays plain. Raises UsageError as quant_scheme does."""
+        rule = next((rule for rule in self.rules if rule.names(module)), None)
+        if self.ignores(module) or (rule is not None and rule.scheme.lower() == PLAIN):
+            return None
+        return self.quant_scheme() if rule is None else self._held(parse_scheme(rule.scheme, rule.group_size))
+
+    def _held(self, scheme: QuantScheme) -> QuantScheme:
+        reason = self.layout().refuses(scheme)
         if reason is not None:
-            raise UsageError(f"--export {self.export} cannot hold {found.name}: {reason}")
-        return msgspec.structs.replace(found, least_zero=self.layout().least_zero)
+            raise UsageError(f"--export {self.export} cannot hold {scheme.name}: {reason}")
+        return msgspec.structs.replace(scheme, least_zero=self.layout().least_zero)
 
     def algorithm(self) -> Method:
         """The method. Raises UsageError for a name that is none."""
@@ -58,8 +72,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 
     def ignores(self, module: StoredModule) -> bool:
         """Whether the caller wants a module left alone."""
-        names = {module.name, module.canonical or module.name}
-        return any(_matches(entry, name) for entry in self.ignore for name in names)
+        return is_named(self.ignore, module, "--ignore")
 
 
 def _chosen(known: Mapping[str, Named], name: str, option: str) -> Named:
@@ -67,15 +80,6 @@ def _chosen(known: Mapping[str, Named], name: str, option: str) -> Named:
     if found is None:
         raise UsageError(f"{option} {name[:40]!r}: {', '.join(sorted(known))}")
     return found
-
-
-def _matches(entry: str, name: str) -> bool:
-    if not entry.startswith("re:"):
-        return entry == name
-    try:
-        return re.match(entry[3:], name) is not None
-    except re.error as error:
-        raise UsageError(f"--ignore {entry[:80]!r}: not a pattern: {error}") from None
 
 
 @cache

@@ -88,9 +88,9 @@ def group_size_misdeclared(
     Where finer groups only repeat the scales of the real ones, weights are decoded rightly: a warning, since the file
     is larger and other kernels are chosen. GGUF blocks are left out. Tools that never use the last code of a symmetric
     range are judged by the codes they do use, and scales that were rounded up, so that the largest weight misses code
-    0, are allowed for. At 8 bits nothing is said. A config that contradicts the shapes is QNT104. Not told apart yet: a
-    tool that fits scales to the codes after rounding leaves groups that reach no end though nothing is wrong, as
-    `degarble quantize --method gptq` does in some `q_proj` (0.35 to 1.4); there it is a false alarm.
+    0, are allowed for. At 8 bits nothing is said. A config that contradicts the shapes is QNT104. Not told apart: a
+    tool that fits scales to the codes after rounding, and leaves groups that reach no end though nothing is wrong (an
+    early `degarble quantize` did, 0.35 to 1.4 in some `q_proj`; it closes such ranges now).
 
     ## How to confirm
     Take one row of codes: in groups of the named size nearly every group holds the lowest or the highest code.

@@ -37,6 +37,10 @@ class AwqExport(Export):
             return f"{out_features} outputs fill no whole words of {PACKED}"
         return super().refuses_shape(scheme, out_features, in_features)
 
+    def scale_dtype(self, scheme: QuantScheme, model_dtype: torch.dtype) -> torch.dtype:
+        """See Export.scale_dtype. Stored in fp16 whatever the model has; fp32 ones are rounded to it first."""
+        return torch.float16 if model_dtype == torch.float32 else model_dtype
+
     def tensors(self, grid: Grid, codes: Array, scheme: QuantScheme, dtype: torch.dtype) -> Mapping[str, Array]:
         """See Export.tensors."""
         assert isinstance(grid, IntGrid)
@@ -46,7 +50,9 @@ class AwqExport(Export):
             "scales": np.ascontiguousarray(grid.scales.numpy().T).astype(np.float16),
         }
 
-    def config(self, scheme: QuantScheme, ignore: Sequence[str], act_order: bool) -> dict[str, Any]:
+    def config(
+        self, scheme: QuantScheme, ignore: Sequence[str], act_order: bool, others: Mapping[QuantScheme, Sequence[str]]
+    ) -> dict[str, Any]:
         """See Export.config. The head is outside the blocks that the method converts."""
         plain = [name for name in ignore if name != "lm_head"]
         return {

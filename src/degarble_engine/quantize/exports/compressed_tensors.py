@@ -35,6 +35,7 @@ class CompressedTensors(Export):
     """`--export compressed-tensors`, the default."""
 
     name: ClassVar[str] = "compressed-tensors"
+    holds_several: ClassVar[bool] = True
 
     def refuses(self, scheme: QuantScheme) -> str | None:
         """See Export.refuses."""
@@ -58,34 +59,42 @@ class CompressedTensors(Export):
             found["weight_zero_point"] = pack_zeros(grid.zeros.numpy().astype(np.uint8), scheme.num_bits)
         return found
 
-    def config(self, scheme: QuantScheme, ignore: Sequence[str], act_order: bool) -> dict[str, Any]:
+    def config(
+        self, scheme: QuantScheme, ignore: Sequence[str], act_order: bool, others: Mapping[QuantScheme, Sequence[str]]
+    ) -> dict[str, Any]:
         """See Export.config."""
-        label = _label(scheme)
-        weights: dict[str, Any] = {
-            "num_bits": scheme.num_bits,
-            "type": scheme.type,
-            "symmetric": scheme.symmetric,
-            "strategy": scheme.strategy,
-            "group_size": scheme.group_size,
-            "block_structure": list(scheme.block_shape) if scheme.block_shape else None,
-            "dynamic": False,
-            "actorder": "static" if act_order and scheme.strategy == "group" else None,
-        }
-        group = {
-            "targets": ["Linear"],
-            "weights": weights,
-            "input_activations": _activations(scheme),
-            "output_activations": None,
-            "format": label,
-        }
+        groups = {"group_0": _group(scheme, ["Linear"], act_order)}
+        for number, (other, names) in enumerate(others.items(), 1):
+            groups[f"group_{number}"] = _group(other, names, act_order)
+        labels = {group["format"] for group in groups.values()}
         return {
             "quant_method": "compressed-tensors",
-            "format": label,
+            "format": labels.pop() if len(labels) == 1 else "mixed-precision",
             "quantization_status": "compressed",
-            "config_groups": {"group_0": group},
+            "config_groups": groups,
             "ignore": list(ignore),
             "kv_cache_scheme": None,
         }
+
+
+def _group(scheme: QuantScheme, targets: Sequence[str], act_order: bool) -> dict[str, Any]:
+    weights: dict[str, Any] = {
+        "num_bits": scheme.num_bits,
+        "type": scheme.type,
+        "symmetric": scheme.symmetric,
+        "strategy": scheme.strategy,
+        "group_size": scheme.group_size,
+        "block_structure": list(scheme.block_shape) if scheme.block_shape else None,
+        "dynamic": False,
+        "actorder": "static" if act_order and scheme.strategy == "group" else None,
+    }
+    return {
+        "targets": list(targets),
+        "weights": weights,
+        "input_activations": _activations(scheme),
+        "output_activations": None,
+        "format": _label(scheme),
+    }
 
 
 def _label(scheme: QuantScheme) -> str:

@@ -34,7 +34,9 @@ class Fp8Export(Export):
         """See Export.tensors."""
         return {"weight": codes.view(ml_dtypes.float8_e4m3fn), "weight_scale_inv": grid.scales.numpy()}
 
-    def config(self, scheme: QuantScheme, ignore: Sequence[str], act_order: bool) -> dict[str, Any]:
+    def config(
+        self, scheme: QuantScheme, ignore: Sequence[str], act_order: bool, others: Mapping[QuantScheme, Sequence[str]]
+    ) -> dict[str, Any]:
         """See Export.config."""
         return {
             "quant_method": "fp8",

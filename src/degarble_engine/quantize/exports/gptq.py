@@ -30,6 +30,7 @@ class GptqExport(Export):
     """`--export gptq`."""
 
     name: ClassVar[str] = "gptq"
+    holds_several: ClassVar[bool] = True
     least_zero: ClassVar[int] = 1
 
     def refuses(self, scheme: QuantScheme) -> str | None:
@@ -43,6 +44,10 @@ class GptqExport(Export):
                 return f"{size} {what} of {scheme.num_bits} bits fill no whole words of {WORD} bits"
         return super().refuses_shape(scheme, out_features, in_features)
 
+    def scale_dtype(self, scheme: QuantScheme, model_dtype: torch.dtype) -> torch.dtype:
+        """See Export.scale_dtype. Stored in fp16 whatever the model has; fp32 ones are rounded to it first."""
+        return torch.float16 if model_dtype == torch.float32 else model_dtype
+
     def tensors(self, grid: Grid, codes: Array, scheme: QuantScheme, dtype: torch.dtype) -> Mapping[str, Array]:
         """See Export.tensors."""
         assert isinstance(grid, IntGrid)
@@ -53,10 +58,15 @@ class GptqExport(Export):
             "g_idx": group_of(codes.shape[1], scheme.group_size),
         }
 
-    def config(self, scheme: QuantScheme, ignore: Sequence[str], act_order: bool) -> dict[str, Any]:
+    def config(
+        self, scheme: QuantScheme, ignore: Sequence[str], act_order: bool, others: Mapping[QuantScheme, Sequence[str]]
+    ) -> dict[str, Any]:
         """See Export.config. GPTQModel and vLLM leave modules alone by `dynamic`, with `-:` before a pattern."""
         head = {"lm_head"}
-        patterns = [f"-:^{name.replace('.', chr(92) + '.')}$" for name in ignore if name not in head]
+        dynamic: dict[str, Any] = {f"-:{_pattern(name)}": {} for name in ignore if name not in head}
+        for other, names in others.items():
+            own = {"bits": other.num_bits, "group_size": other.group_size, "sym": other.symmetric}
+            dynamic |= {f"+:{_pattern(name)}": own for name in names}
         return {
             "quant_method": "gptq",
             "bits": scheme.num_bits,
@@ -67,5 +77,9 @@ class GptqExport(Export):
             "checkpoint_format": "gptq",
             "pack_dtype": "int32",
             "lm_head": False,
-            **({"dynamic": {pattern: {} for pattern in patterns}} if patterns else {}),
+            **({"dynamic": dynamic} if dynamic else {}),
         }
+
+
+def _pattern(name: str) -> str:
+    return f"^{name.replace('.', chr(92) + '.')}$"
