@@ -54,9 +54,9 @@ test-guards: $(READY)
 	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) $(GUARDS)
 
 test-quantize: $(READY)
-	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) tests/degarble_engine/quantize tests/degarble_engine/ab
+	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) tests/degarble_engine/quantize tests/degarble_engine/ab tests/degarble_engine/sensitivity
 
-NOT_NUMERICS := $(addprefix tests/degarble_engine/,engine models compiled live_cache quantize ab server telemetry) $(CLIENTS) $(GUARDS)
+NOT_NUMERICS := $(addprefix tests/degarble_engine/,engine models compiled live_cache quantize ab sensitivity server telemetry) $(CLIENTS) $(GUARDS)
 
 test-numerics: $(READY)
 	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) tests/degarble_engine $(NOT_NUMERICS:%=--ignore=%)

@@ -24,6 +24,19 @@ def quantize_lines(found: Mapping[str, Any]) -> Iterator[str]:
             f"run once: KL {_number(ran.get('kl_divergence'))} nats, same first choice "
             f"{_number(ran.get('top1_agreement'))}, {_number(ran.get('tokens'))} tokens of {ran.get('text', '?')}"
         )[:WIDTH]
+    plan = found.get("plan")
+    if isinstance(plan, Mapping):
+        shares = plan.get("weights_by_scheme")
+        named = (
+            ", ".join(f"{name} {_number(count)}" for name, count in shares.items())
+            if isinstance(shares, Mapping)
+            else "?"
+        )
+        yield (
+            f"planned for {_number(plan.get('target_bits'))} bits: KL about {_number(plan.get('cost'))} where one scheme "
+            f"for all costs {_number(plan.get('uniform_cost'))}"
+        )[:WIDTH]
+        yield f"weights: {named}"[:WIDTH]
     rows = _list(found, "worst")
     if rows:
         yield f"{'error':>9} {'by rounding':>12} {'tokens':>8}  module"

@@ -24,12 +24,16 @@ def quantize(
         typer.Option(metavar="FILE", help="YAML with these options and rules for single modules; options win."),
     ] = None,
     scheme: Annotated[
-        str | None, typer.Option(help="W4A16 (if not given), W4A16_ASYM, W8A16, W8A8, FP8, FP8_BLOCK …")
+        str | None, typer.Option(help="W4A16 (if not given), W4A16_ASYM, W8A16, W8A8, FP8, NVFP4, MXFP4 …")
     ] = None,
     method: Annotated[
         str | None, typer.Option(help="rtn, awq, gptq (if not given), or auto: scale moved as awq does, then gptq.")
     ] = None,
     group_size: Annotated[int | None, typer.Option(help="Inputs that share a scale; 128.")] = None,
+    target_bits: Annotated[
+        float | None,
+        typer.Option(min=2, max=16, help="Mean bits a weight: parts that lose most get more than --scheme."),
+    ] = None,
     ignore: Annotated[
         list[str] | None,
         typer.Option(help="A module's full name, or re:PATTERN; may be repeated.", metavar="NAME"),
@@ -40,7 +44,9 @@ def quantize(
     ] = None,
     calibration_samples: Annotated[int | None, typer.Option(help="Sequences of it at most; 128.")] = None,
     calibration_tokens: Annotated[int | None, typer.Option(help="Tokens a sequence at most; 512.")] = None,
-    export: Annotated[str | None, typer.Option(help="compressed-tensors (if not given), gptq, awq or fp8.")] = None,
+    export: Annotated[
+        str | None, typer.Option(help="compressed-tensors (if not given), gptq, awq, fp8 or modelopt.")
+    ] = None,
     forgotten_layers: Annotated[
         int | None, typer.Option(help="Break it on purpose: last layers whose up_proj is scaled without down_proj.")
     ] = None,
@@ -65,6 +71,7 @@ def quantize(
         "scheme": scheme,
         "method": method,
         "group_size": group_size,
+        "target_bits": target_bits,
         "ignore": tuple(ignore) if ignore else None,
         "calibration": calibration,
         "calibration_samples": calibration_samples,

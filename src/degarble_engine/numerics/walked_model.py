@@ -191,7 +191,11 @@ class WalkedModel:
     def run(self, index: int, layer: nn.Module, hidden: Tensor, taps: Taps | None = None) -> Tensor:
         """One layer on a hidden state, with the arguments that the family's code gives it."""
         with taps.on(layer) if taps is not None else nullcontext():
-            found = layer(hidden, **self._keywords[index])
+            return self.differentiable(index, layer, hidden)
+
+    def differentiable(self, index: int, layer: nn.Module, hidden: Tensor) -> Tensor:
+        """The same with a graph behind it, if the hidden state wants a gradient."""
+        found = layer(hidden, **self._keywords[index])
         output = found[0] if isinstance(found, tuple) else found
         assert isinstance(output, Tensor)
         return output
@@ -235,6 +239,12 @@ class WalkedModel:
 
         `values`: those rows of the head as stored, where the caller has read them already.
         """
+        with self.head(rows, values):
+            return self.skeleton.logits(hidden[None])[0].float()
+
+    @contextmanager
+    def head(self, rows: tuple[int, int], values: Tensor | None = None) -> Iterator[None]:
+        """Those rows of the output projection in their place: `skeleton.logits` gives their logits."""
         values = self.stored_head(rows) if values is None else values
         if self.edit is not None:
             values = self.edit(f"{self.head_name}[{rows[0]}:{rows[1]}]", values)
@@ -247,7 +257,7 @@ class WalkedModel:
                 self.precision.weight(bias[rows[0] : rows[1]], False), requires_grad=False
             )
         try:
-            return self.skeleton.logits(hidden[None])[0].float()
+            yield
         finally:
             head._parameters.update(kept)
 

@@ -5,9 +5,11 @@ Bytes are copied, never read as numbers again. The folder appears complete, with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from degarble.checkpoint.folder import LocalFolder
 from degarble.checkpoint.index import MODEL_INDEX
@@ -29,8 +31,9 @@ def assemble(
     declaration: dict[str, Any],
     out: Path,
     finish: Callable[[Path, list[MatrixRecord]], None],
+    beside: Mapping[str, Any],
 ) -> list[MatrixRecord]:
-    """Write `out`; `finish` adds to the still hidden folder, and may refuse it by raising."""
+    """Write `out`, with JSON files `beside` the config; `finish` adds to the still hidden folder, and may refuse it."""
     modules, plain = evidence.get("modules"), evidence.get("tensors")
     work = Workspace(evidence.get("source"))
     for name in work.files():
@@ -46,6 +49,8 @@ def assemble(
             work.put(shard, name, info.dtype, info.shape, (Segment(info.nbytes, None, file.name, info.start, origin),))
         records += found
     work.json("config.json")["quantization_config"] = declaration
+    for name, value in beside.items():
+        work.write(name, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
     _count(work)
     work.save(out, lambda folder: finish(folder, records))
     return records

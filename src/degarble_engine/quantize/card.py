@@ -21,12 +21,13 @@ MAX_CARD_BYTES = 1 << 20
 
 
 def provenance(
-    recipe: Recipe, job: Mapping[str, Any], records: Sequence[MatrixRecord], plain: Sequence[str]
+    job: Mapping[str, Any], records: Sequence[MatrixRecord], plain: Sequence[str], plan: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """Everything that decides the bytes, and the error of every matrix."""
     return {
         "made_by": f"degarble {__version__}",
         **job,
+        "plan": plan,
         "left_plain": list(plain),
         "matrices": [
             {

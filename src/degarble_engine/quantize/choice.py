@@ -25,6 +25,8 @@ class Choice:
     schemes: Mapping[str, QuantScheme]
     """By name on disk, of everything that is quantised."""
     scale_dtype: torch.dtype
+    plain_dtype: torch.dtype
+    """Of the weights as they are."""
     plain: tuple[str, ...]
     """Linears that stay as they are, the head of a tied model included: what the config must list."""
 
@@ -79,7 +81,8 @@ def choose(model: WalkedModel, recipe: Recipe, planned: Mapping[str, QuantScheme
         raise UsageError(
             f"--export {recipe.export} has one scheme for all modules; compressed-tensors and gptq have several"
         )
-    return Choice(schemes, layout.scale_dtype(usual, DTYPES[dtypes.pop()]), tuple(_left(model, schemes.keys())))
+    dtype = DTYPES[dtypes.pop()]
+    return Choice(schemes, layout.scale_dtype(usual, dtype), dtype, tuple(_left(model, schemes.keys())))
 
 
 def _is_matrix(model: WalkedModel, module: StoredModule) -> bool:

@@ -27,6 +27,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from degarble_engine.quantize.fp4_grid import Fp4Grid, fp4_grid
 from degarble_engine.quantize.grid import E4M3_MAX, FloatGrid, Grid, IntGrid, stored_scale
 from degarble_engine.quantize.scheme import QuantScheme
 
@@ -43,7 +44,7 @@ ROWS_ELEMENTS = 1 << 17
 def search_grid(weight: Tensor, scheme: QuantScheme, dtype: torch.dtype, importance: Tensor | None = None) -> Grid:
     """The best grid for a matrix [out, in]; `importance` [in] weighs the inputs."""
     if scheme.type == "float":
-        return _float_grid(weight, scheme, dtype)
+        return _float_grid(weight, scheme, dtype, importance)
     size = scheme.group_of(weight.shape[1])
     grouped = weight.reshape(weight.shape[0], -1, size)
     weighting = None
@@ -74,9 +75,15 @@ def plain_grid(weight: Tensor, scheme: QuantScheme, dtype: torch.dtype) -> Grid:
     return IntGrid(scales=scales, zeros=zeros, num_bits=scheme.num_bits, group_size=size)
 
 
-def _float_grid(weight: Tensor, scheme: QuantScheme, dtype: torch.dtype) -> FloatGrid:
+def _float_grid(
+    weight: Tensor, scheme: QuantScheme, dtype: torch.dtype, importance: Tensor | None = None
+) -> FloatGrid | Fp4Grid:
     """E4M3 has twelve octaves of normal numbers: clipping gains nothing, so the largest weight sets the scale."""
+    if scheme.num_bits == 4:
+        return fp4_grid(weight, scheme, importance)
     block = scheme.block_shape
+    if scheme.strategy == "tensor":
+        return FloatGrid(scales=stored_scale(weight.abs().amax().reshape(1, 1) / E4M3_MAX, dtype))
     if block is None:
         return FloatGrid(scales=stored_scale(weight.abs().amax(1, keepdim=True) / E4M3_MAX, dtype))
     rows, columns = (-(-size // step) for size, step in zip(weight.shape, block, strict=True))

@@ -19,6 +19,8 @@ class Export(ABC):
     name: ClassVar[str]
     least_zero: ClassVar[int] = 0
     """The smallest zero point of an asymmetric group that all readers of the layout get right."""
+    multiplies: ClassVar[bool] = False
+    """Whether a global scale multiplies; else it divides."""
     holds_several: ClassVar[bool] = False
     """Whether modules may have schemes of their own."""
 
@@ -43,6 +45,14 @@ class Export(ABC):
     @abstractmethod
     def tensors(self, grid: Grid, codes: Array, scheme: QuantScheme, dtype: torch.dtype) -> Mapping[str, Array]:
         """Suffix -> array, for codes uint8 [out, in]; `dtype` is that of scales."""
+
+    def input_tensors(self, scheme: QuantScheme, largest: float) -> Mapping[str, Array]:
+        """Suffix -> array of what calibration found of the inputs, for a static scheme."""
+        raise NotImplementedError(f"{self.name} holds no static scheme")
+
+    def files(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """JSON files that lie beside config.json and say the same: name -> value."""
+        return {}
 
     @abstractmethod
     def config(

@@ -118,7 +118,7 @@ class IntGrid(Grid):
 class FloatGrid(Grid):
     """E4M3 under one scale for `block` rows and columns; None: a row."""
 
-    scales: Tensor  # [row blocks, column blocks]; [out, 1] for rows
+    scales: Tensor  # [row blocks, column blocks]; [out, 1] for rows, [1, 1] for a matrix
     block: tuple[int, int] | None = None
 
     def _expanded(self, rows: int, columns: Tensor) -> Tensor:
@@ -152,9 +152,9 @@ class FloatGrid(Grid):
 
     def of_rows(self, start: int, stop: int) -> FloatGrid:
         """See Grid.of_rows. Blocks of rows are never cut: such forms are rounded one linear at a time."""
-        if self.block is None:
+        if self.block is None and self.scales.shape[0] > 1:
             return replace(self, scales=self.scales[start:stop])
-        assert start == 0
+        assert start == 0 or self.block is None
         return self
 
 

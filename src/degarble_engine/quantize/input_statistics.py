@@ -22,6 +22,8 @@ class InputStatistics:
     gram: Tensor  # [in, in]
     drift: Tensor | None = None  # [in, in]
     tokens: int = 0
+    largest: float = 0.0
+    """Largest size of any input."""
 
     @classmethod
     def empty(cls, size: int, *, has_reference: bool) -> InputStatistics:
@@ -34,6 +36,8 @@ class InputStatistics:
         if self.drift is not None and reference is not None:
             self.drift.addmm_((reference - inputs).T, inputs)
         self.tokens += inputs.shape[0]
+        if inputs.numel():
+            self.largest = max(self.largest, float(inputs.abs().max()))
 
     @property
     def importance(self) -> Tensor:

@@ -38,6 +38,8 @@ class Rounded:
     norms: Tensor  # [out] the same measure of the row itself
     notes: list[str] = field(default_factory=list)
     """What a reader of the report should know: more damping, too few tokens."""
+    largest_input: float = 0.0
+    """Size of the largest number that calibration fed it; 0 where there was none."""
 
     @classmethod
     def to_nearest(cls, weight: Tensor, grid: Grid, notes: list[str] | None = None) -> Rounded:
@@ -63,6 +65,7 @@ class Rounded:
             plain_losses=self.plain_losses[rows],
             norms=self.norms[rows],
             notes=list(self.notes),
+            largest_input=self.largest_input,
         )
 
 

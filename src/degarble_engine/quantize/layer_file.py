@@ -53,7 +53,7 @@ def write_layer(
     """Write it whole."""
     if records:
         records = [msgspec.structs.replace(records[0], layer_notes=tuple(notes)), *records[1:]]
-    data = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    data = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     entries = ((name, dtype_name(array), array.shape, array.nbytes) for name, array in data.items())
     header = header_bytes(entries, {"records": msgspec.json.encode(records).decode()})
     write_whole(file, b"".join([header, *(array.tobytes() for array in data.values())]))

@@ -38,6 +38,11 @@ from degarble_engine.quantize.site import DOWN, FUSED, Site, Wanted, sites_of
 
 ON_RESIDUAL = frozenset({"o_proj", "down_proj", "out_proj", "dense", "c_proj", "fc2", "w2"})
 """Linears whose output is added to the residual stream, by their names in transformers."""
+FUSED_BY_ENGINES = {
+    "qkv": frozenset({"q_proj", "k_proj", "v_proj"}),
+    "gate_up": frozenset({"gate_proj", "up_proj", "w1", "w3"}),
+    "qkv_a": frozenset({"q_a_proj", "kv_a_proj_with_mqa"}),
+}
 Take = Callable[[Site, Rounded, int], None]
 """(matrix, what became of it, tokens that it was calibrated on)."""
 KeepPlain = Callable[[str, Tensor], None]
@@ -62,6 +67,8 @@ class LayerRounding:
     keep_plain: KeepPlain
     note: Callable[[str], None]
     known_stages: dict[object, list[list[str]]] = field(default_factory=dict)
+    needs_inputs: bool = True
+    """Of the method, or of a scheme whose activations have a scale of calibration."""
     forgotten_layers: int = 0
     """The origin's failure, on purpose: in so many last layers, rows of up_proj give scale away that nobody takes up."""
 
@@ -70,16 +77,30 @@ class LayerRounding:
         """Round everything that is wanted, and move the chunks on to the next layer."""
         with self.model.layer(index) as layer:
             sites = sites_of(self.model, index, layer, self.wanted)
-            if not self.method.needs_inputs:
-                for stage in sites.values():
-                    for site in stage:
-                        self.round_matrices([site], None, take)
+            if not self.needs_inputs:
+                for stage in self._blind_stages(sites):
+                    self.round_matrices(stage, None, take)
                 return
             shelf = Shelf(self.scratch)
             try:
                 _LayerPass(self, index, layer, sites, shelf, take).run()
             finally:
                 shelf.clear()
+
+    def _blind_stages(self, sites: Mapping[str, Sequence[Site]]) -> Iterator[list[Site]]:
+        """Matrices one by one, but where engines fuse them under one global scale: then by the module that they end in."""
+        fused: dict[tuple[str, object], list[Site]] = {}
+        for path, own in sites.items():
+            for site in own:
+                scheme = self.schemes[site.name]
+                is_shared = scheme.scale_type == "e4m3" or scheme.strategy == "tensor"
+                name = path.rpartition(".")[2]
+                kind = next((kind for kind, names in FUSED_BY_ENGINES.items() if name in names), name)
+                key = (
+                    (path.rpartition(".")[0] + "." + kind, (site.leaf, site.expert)) if is_shared else (path, site.name)
+                )
+                fused.setdefault(key, []).append(site)
+        yield from fused.values()
 
     def round_matrices(
         self, sites: Sequence[Site], statistics: InputStatistics | None, take: Take, reached: int | None = None
@@ -95,6 +116,7 @@ class LayerRounding:
                 is_on_residual=all(site.path.rpartition(".")[2] in ON_RESIDUAL or site.leaf == DOWN for site in group),
             )
             rounded = self.method.round(task)
+            rounded.largest_input = statistics.largest if statistics is not None else 0.0
             start = 0
             for site, weight in zip(group, weights, strict=True):
                 part = rounded.of_rows(start, start + weight.shape[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,8 @@ from degarble.errors import EvidenceMissing, TargetError, UsageError
 from degarble.formats.interface import PAYLOAD
 from degarble.report.interface import Report
 from degarble.version import __version__
+from degarble.whole_file import write_whole
+from degarble_engine.numerics.tokens import TokenBatch
 from degarble_engine.numerics.walk import Watch
 from degarble_engine.numerics.walked_model import WalkedModel
 from degarble_engine.quantize.assembly import assemble
@@ -33,6 +36,7 @@ from degarble_engine.quantize.site import Site
 from degarble_engine.quantize.smoke import smoke
 from degarble_engine.quantize.verification import digest_of, judged, prove_values
 from degarble_engine.quantize.working_folder import WorkingFolder
+from degarble_engine.sensitivity.plan import Plan, make_plan
 from degarble_engine.walked_report import target_of
 
 MAX_LISTED = 12
@@ -62,6 +66,7 @@ class Quantizing:
     _job: dict[str, Any] = field(init=False)
     _plain_tensors: dict[str, Array] = field(default_factory=dict)
     _layer_notes: list[str] = field(default_factory=list)
+    _plan: Plan | None = None
 
     def run(self) -> Report:
         """See `quantize`."""
@@ -73,15 +78,27 @@ class Quantizing:
         chunks, text = self._calibration()
         self._job = self._identity(text)
         folder = WorkingFolder(self.out, self._job)
+        if self.recipe.target_bits is not None:
+            self._plan = self._planned(folder, chunks)
+            self._choice = choose(self.model, self.recipe, self._plan.schemes(self.recipe))
         self._walk(folder, chunks)
         return self._assembled(folder)
 
+    @property
+    def _needs_inputs(self) -> bool:
+        return self.recipe.algorithm().needs_inputs or any(one.is_static for one in self._choice.schemes.values())
+
     def _calibration(self) -> tuple[list[Chunk], dict[str, Any] | None]:
-        if not self.recipe.algorithm().needs_inputs:
+        if not self._needs_inputs:
             return [], None
+        batch = self._text()
+        text = {"sequences": batch.ids.shape[0], "tokens": batch.num_tokens, "digest": batch.digest()}
+        return chunks_of(self.model, batch), text
+
+    def _text(self) -> TokenBatch:
         recipe = self.recipe
         try:
-            batch = calibration_batch(
+            return calibration_batch(
                 self.model.evidence,
                 recipe.calibration,
                 recipe.calibration_samples,
@@ -90,8 +107,15 @@ class Quantizing:
             )
         except EvidenceMissing as missing:
             raise UsageError(str(missing)) from None
-        text = {"sequences": batch.ids.shape[0], "tokens": batch.num_tokens, "digest": batch.digest()}
-        return chunks_of(self.model, batch), text
+
+    def _planned(self, folder: WorkingFolder, chunks: list[Chunk]) -> Plan:
+        """Made once a job, and kept, so that a job that goes on has the same."""
+        if folder.plan.exists():
+            return msgspec.json.decode(folder.plan.read_bytes(), type=Plan)
+        chunks = chunks or chunks_of(self.model, self._text())
+        found = make_plan(self.model, self.recipe, self._choice, chunks, folder.scratch, self.progress)
+        write_whole(folder.plan, msgspec.json.encode(found))
+        return found
 
     def _identity(self, text: dict[str, Any] | None) -> dict[str, Any]:
         """What the result depends on; the same for the same job on another day."""
@@ -120,6 +144,7 @@ class Quantizing:
             scratch=folder.scratch,
             keep_plain=self._keep_plain,
             note=self._layer_notes.append,
+            needs_inputs=self._needs_inputs,
             forgotten_layers=self.recipe.forgotten_layers,
         )
         first = folder.resume(chunks) if chunks else folder.layers_done()
@@ -154,7 +179,10 @@ class Quantizing:
         def take(site: Site, rounded: Rounded, tokens: int) -> None:
             codes = rounded.grid.encode(rounded.values)
             rounded.values = rounded.grid.decode(codes)  # the same numbers, but for the sign of zeros
-            parts = layout.tensors(rounded.grid, codes.numpy(), schemes[site.name], dtype)
+            scheme = schemes[site.name]
+            parts = dict(layout.tensors(rounded.grid, codes.numpy(), scheme, dtype))
+            if scheme.is_static:
+                parts |= layout.input_tensors(scheme, rounded.largest_input)
             tensors.update({f"{site.name}.{suffix}": array for suffix, array in parts.items()})
             bits = 8 * sum(array.nbytes for array in parts.values()) / codes.numel()
             records.append(_record(site.name, rounded, tokens, bits))
@@ -177,7 +205,7 @@ class Quantizing:
                 raise TargetError(
                     f"{missing[0]} and {len(missing) - 1} more were to be quantised, and no layer has them"
                 )
-            written = provenance(self.recipe, self._job, records, self._choice.plain)
+            written = provenance(self._job, records, self._choice.plain, self._plan_table())
             base = base_model_of(self.recipe, self.model.config_values)
             (hidden / PROVENANCE).write_bytes(msgspec.json.format(msgspec.json.encode(written), indent=2) + b"\n")
             (hidden / CARD).unlink(missing_ok=True)
@@ -186,10 +214,23 @@ class Quantizing:
             found.append(judged(hidden, source))
             ran.update(smoke(hidden, self.model))
 
-        records = assemble(self.model.evidence, layers, declaration, self.out, finish)
+        records = assemble(
+            self.model.evidence, layers, declaration, self.out, finish, self.recipe.layout().files(declaration)
+        )
         folder.remove()
         target = dataclasses.replace(target_of(self.model), path=str(self.out), formats=found[0].target.formats)
         return dataclasses.replace(found[0], target=target, comparison=self._table(records) | {"smoke": ran})
+
+    def _plan_table(self) -> dict[str, Any] | None:
+        """What the plan gave whom: weights by scheme, and what it is to cost."""
+        if self._plan is None:
+            return None
+        counts: Counter[str] = Counter()
+        for unit in self._plan.units:
+            size = unit.group_sizes[unit.chosen]
+            counts[unit.schemes[unit.chosen] + (f" g{size}" if size else "")] += unit.weights
+        table: dict[str, Any] = msgspec.to_builtins(self._plan)
+        return {**table, "weights_by_scheme": dict(counts.most_common())}
 
     def _table(self, records: list[MatrixRecord]) -> dict[str, Any]:
         return {
@@ -205,6 +246,7 @@ class Quantizing:
                 *(note for one in records for note in one.layer_notes),
                 *(f"{one.module}: {note}" for one in records for note in one.notes),
             ],
+            "plan": self._plan_table(),
             "verified": "values bit for bit; check; run once",
         }
 

@@ -60,7 +60,9 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
         reason = self.layout().refuses(scheme)
         if reason is not None:
             raise UsageError(f"--export {self.export} cannot hold {scheme.name}: {reason}")
-        return msgspec.structs.replace(scheme, least_zero=self.layout().least_zero)
+        return msgspec.structs.replace(
+            scheme, least_zero=self.layout().least_zero, is_multiplied=self.layout().multiplies
+        )
 
     def algorithm(self) -> Method:
         """The method. Raises UsageError for a name that is none."""

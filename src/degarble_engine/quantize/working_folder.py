@@ -23,7 +23,7 @@ from degarble.whole_file import write_whole
 from degarble_engine.quantize.calibration_stream import Chunk
 from degarble_engine.quantize.layer_file import layer_name
 
-JOB, STATE = "job.json", "state.safetensors"
+JOB, PLAN, STATE = "job.json", "plan.json", "state.safetensors"
 
 
 class WorkingFolder:
@@ -43,6 +43,11 @@ class WorkingFolder:
     def scratch(self) -> Path:
         """For what one layer puts aside."""
         return self.path / "scratch"
+
+    @property
+    def plan(self) -> Path:
+        """Schemes that were found for a number of bits."""
+        return self.path / PLAN
 
     def layer(self, index: int) -> Path:
         """The file of a layer."""

@@ -1,0 +1,1 @@
+"""Tests of degarble_engine.sensitivity."""
