@@ -79,6 +79,11 @@ class BackwardWalk:
         finally:
             shelf.clear()
 
+    @property
+    def input_gradients(self) -> list[Tensor]:
+        """Of every chunk, before the first layer; after the walk."""
+        return self._gradients
+
     def _tell(self, done: int) -> None:
         if self.progress is not None:
             self.progress(done, 2 * self.model.num_layers)
