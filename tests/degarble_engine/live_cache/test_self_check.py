@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from degarble.kvcache.judge_records import path_violations, poison_violations
+from degarble_engine.engine.compiled_pages import CompiledPages
 from degarble_engine.engine.pool import PagedKVCache
 from degarble_engine.live_cache.self_check import self_check
 from degarble_engine.models.load import open_model
@@ -22,6 +23,13 @@ def test_a_healthy_engine_keeps_both(family: str) -> None:
     assert not list(poison_violations(found.poison)) and not list(path_violations(found.paths))
 
 
+@pytest.fixture
+def _by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attention that gathers rows, where these faults are planted; compiled loops read the pages in place."""
+    monkeypatch.setattr(CompiledPages, "of", classmethod(lambda cls, cache: None))
+
+
+@pytest.mark.usefixtures("_by_torch")
 def test_attention_that_reads_one_row_of_the_trash_block_lets_the_poison_through(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -37,6 +45,7 @@ def test_attention_that_reads_one_row_of_the_trash_block_lets_the_poison_through
     assert {one.rule for one in poison_violations(found.poison or [])} == {"KVC620"}
 
 
+@pytest.mark.usefixtures("_by_torch")
 def test_a_path_that_rounds_once_more_is_told_from_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     healthy = PagedKVCache.write
 
