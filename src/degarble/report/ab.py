@@ -26,7 +26,7 @@ def ab_lines(found: Mapping[str, Any]) -> Iterator[str]:
         own = _mapping(cost)
         yield (
             f"{side.upper()[:1]} answered with {_number(own.get('tokens_per_second'))} tokens/s, weights "
-            f"{_mib(own.get('weight_bytes'))}, at most {_mib(own.get('peak_bytes'))} more memory than before"
+            f"{_mib(own.get('weight_bytes'))} and cache {_mib(own.get('cache_bytes'))} as held"
         )[:WIDTH]
     for name, reason in _mapping(found.get("left_out")).items():
         yield f"left out: {name}: {_text(reason)}"[:WIDTH]

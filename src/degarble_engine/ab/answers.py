@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -19,7 +18,6 @@ from degarble_engine.server.served_model import ServedModel, open_served
 
 IN_FLIGHT = 16
 BLOCK_SIZE = 16
-STATUS, CLEAR_PEAK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 class Answers(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,8 +28,8 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     weight_bytes: int
     """As they are held."""
-    peak_bytes: int | None
-    """Most memory of the process beyond what it had before the side was loaded; None where the system does not tell."""
+    cache_bytes: int
+    """K/V of all requests that run at a time."""
 
     @property
     def tokens_per_second(self) -> float:
@@ -50,7 +48,6 @@ def answers(
     progress: Watch | None = None,
 ) -> Answers:
     """Raises TargetError for what the engine cannot serve, UsageError for a prompt without a token."""
-    before = _memory("VmRSS") if _forget_peak() else None
     room = IN_FLIGHT * ((max_prompt_tokens + max_tokens) // BLOCK_SIZE + 2)
     options = EngineOptions(num_gpu_blocks=room, block_size=BLOCK_SIZE, max_num_seqs=IN_FLIGHT)
     served = open_served(evidence, "side", options=options)
@@ -59,13 +56,12 @@ def answers(
     start = time.perf_counter()
     requests = _run(served, ids, params, seed, progress)
     seconds = time.perf_counter() - start
-    peak = _memory("VmHWM")
     return Answers(
         texts=tuple(served.hiding.decode(one.token_id for one in request.outputs) for request in requests),
         tokens=sum(request.num_outputs for request in requests),
         seconds=seconds,
         weight_bytes=sum(served.num_bytes.values()),
-        peak_bytes=None if before is None or peak is None else max(0, peak - before),
+        cache_bytes=sum(view.nbytes for views in served.engine.cache.views.values() for view in views),
     )
 
 
@@ -100,22 +96,3 @@ def _run(
         running = [one for one in running if one.finish_reason is None]
         if progress is not None:
             progress(len(requests) - len(running), len(ids))
-
-
-def _forget_peak() -> bool:
-    """Linux keeps the largest resident size until it is told to forget it (proc(5), clear_refs)."""
-    try:
-        CLEAR_PEAK.write_text("5")
-    except OSError:
-        return False
-    return True
-
-
-def _memory(name: str) -> int | None:
-    """A line of the process's status, in bytes."""
-    try:
-        lines = STATUS.read_text().splitlines()
-    except OSError:
-        return None
-    found = next((line.split() for line in lines if line.startswith(f"{name}:")), None)
-    return int(found[1]) * 1024 if found is not None else None

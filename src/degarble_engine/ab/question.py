@@ -197,5 +197,5 @@ def _cost(side: Answers) -> dict[str, Any]:
         "tokens": side.tokens,
         "tokens_per_second": side.tokens_per_second,
         "weight_bytes": side.weight_bytes,
-        "peak_bytes": side.peak_bytes,
+        "cache_bytes": side.cache_bytes,
     }
