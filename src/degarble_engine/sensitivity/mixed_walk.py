@@ -25,9 +25,8 @@ def mixed_states(candidate: WalkedModel, reference: WalkedModel, batch: TokenBat
     hidden = candidate.start(batch)
     reference.start(batch)
     for index in range(candidate.num_layers):
-        with candidate.layer(index) as layer, reference.layer(index) as exact:
-            with _mixed(layer, exact, chosen.flatten()):
-                hidden = candidate.run(index, layer, hidden)
+        with candidate.layer(index) as layer, reference.layer(index) as exact, _mixed(layer, exact, chosen.flatten()):
+            hidden = candidate.run(index, layer, hidden)
     return hidden[batch.valid]
 
 
