@@ -44,6 +44,9 @@ def quantize(
     ] = None,
     calibration_samples: Annotated[int | None, typer.Option(help="Sequences of it at most; 128.")] = None,
     calibration_tokens: Annotated[int | None, typer.Option(help="Tokens a sequence at most; 512.")] = None,
+    polish: Annotated[
+        int | None, typer.Option(help="Rounds of polishing of gptq and auto; 2 if not given, 0 is fastest.")
+    ] = None,
     export: Annotated[
         str | None, typer.Option(help="compressed-tensors (if not given), gptq, awq, fp8 or modelopt.")
     ] = None,
@@ -76,6 +79,7 @@ def quantize(
         "calibration": calibration,
         "calibration_samples": calibration_samples,
         "calibration_tokens": calibration_tokens,
+        "polish": polish,
         "export": export,
         "forgotten_layers": forgotten_layers,
         "base_model": base_model,

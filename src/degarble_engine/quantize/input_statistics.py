@@ -4,7 +4,8 @@
     drift  sum over tokens of (x_ref - x) x^T        x_ref: the input of the same linear in the reference
 
 With both, the weight that best turns x into what the reference's weight made of x_ref is closed-form (target.py).
-Sums are kept in fp32 chunk by chunk; tokens of padding are left out before they come here.
+Sums are kept in fp32 chunk by chunk; tokens of padding are left out before they come here. The gram is symmetric, so only
+the blocks on and above its diagonal are multiplied, and the rest is mirrored.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+BLOCK = 256
+"""Inputs whose rows of the gram are one product: 0.58 of the multiplications of a whole one for 1,536 inputs."""
 
 
 @dataclass(slots=True)
@@ -32,12 +36,18 @@ class InputStatistics:
 
     def add(self, inputs: Tensor, reference: Tensor | None = None) -> None:
         """Take tokens [tokens, in], with the same tokens in the reference."""
-        self.gram.addmm_(inputs.T, inputs)
+        self._add_gram(inputs)
         if self.drift is not None and reference is not None:
             self.drift.addmm_((reference - inputs).T, inputs)
         self.tokens += inputs.shape[0]
         if inputs.numel():
             self.largest = max(self.largest, float(inputs.abs().max()))
+
+    def _add_gram(self, inputs: Tensor) -> None:
+        for start in range(0, inputs.shape[1], BLOCK):
+            stop = start + BLOCK
+            self.gram[start:stop, start:].addmm_(inputs[:, start:stop].T, inputs[:, start:])
+            self.gram[stop:, start:stop] = self.gram[start:stop, stop:].T
 
     @property
     def importance(self) -> Tensor:

@@ -82,6 +82,7 @@ class Quantizing:
             self._plan = self._planned(folder, chunks)
             self._choice = choose(self.model, self.recipe, self._plan.schemes(self.recipe))
         self._walk(folder, chunks)
+        del chunks  # hidden states of the whole text, which nothing after the walk needs
         return self._assembled(folder)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -17,10 +18,12 @@ from degarble_engine.quantize import exports, methods
 from degarble_engine.quantize.calibration import BUILT_IN
 from degarble_engine.quantize.export import Export
 from degarble_engine.quantize.interface import Method
+from degarble_engine.quantize.methods.gptq import Gptq
 from degarble_engine.quantize.rule import PLAIN, Rule, is_named
 from degarble_engine.quantize.scheme import QuantScheme, parse_scheme
 
 Named = TypeVar("Named", Method, Export)
+MOST_ROUNDS = 8
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}\Z")
 
 
@@ -36,6 +39,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     calibration_samples: int = 128
     calibration_tokens: int = 512
     export: str = "compressed-tensors"
+    polish: int | None = None
+    """Rounds of polishing of gptq and auto, 0 to 8; None: what the method does of itself."""
     forgotten_layers: int = 0
     """The origin's failure on purpose: in so many last layers up_proj gives scale away that down_proj never takes up."""
     base_model: str | None = None
@@ -65,8 +70,15 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def algorithm(self) -> Method:
-        """The method. Raises UsageError for a name that is none."""
-        return _chosen(known_methods(), self.method, "--method")
+        """The method. Raises UsageError for a name that is none, and for polishing where nothing is polished."""
+        method = _chosen(known_methods(), self.method, "--method")
+        if self.polish is None:
+            return method
+        if not isinstance(method, Gptq):
+            raise UsageError(f"--polish: --method {self.method} polishes nothing; gptq and auto do")
+        if not 0 <= self.polish <= MOST_ROUNDS:
+            raise UsageError(f"--polish: expected 0 to {MOST_ROUNDS}, found {self.polish}")
+        return dataclasses.replace(method, rounds=self.polish)
 
     def layout(self) -> Export:
         """The export. Raises UsageError for a name that is none."""

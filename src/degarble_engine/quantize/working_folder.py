@@ -18,6 +18,8 @@ from typing import Any
 
 import msgspec
 
+from degarble.checkpoint.safetensors import header_bytes
+from degarble.checkpoint.workspace import dtype_name
 from degarble.errors import UsageError
 from degarble.whole_file import write_whole
 from degarble_engine.quantize.calibration_stream import Chunk
@@ -61,14 +63,16 @@ class WorkingFolder:
         return index
 
     def save(self, chunks: Sequence[Chunk], done: int) -> None:
-        """Keep the hidden states behind `done` layers."""
-        from safetensors.torch import save_file
-
-        tensors = {f"{chunk.number}.hidden": chunk.hidden.contiguous() for chunk in chunks}
-        tensors |= {f"{chunk.number}.reference": chunk.reference.contiguous() for chunk in chunks}
+        """Keep the hidden states behind `done` layers, written from where they lie: of a long text there is no room for two."""
+        arrays = {f"{chunk.number}.hidden": chunk.hidden.contiguous().numpy() for chunk in chunks}
+        arrays |= {f"{chunk.number}.reference": chunk.reference.contiguous().numpy() for chunk in chunks}
+        entries = ((name, dtype_name(array), array.shape, array.nbytes) for name, array in arrays.items())
         partial = self.path / f".{STATE}.{os.getpid()}"
         try:
-            save_file({name: tensor.clone() for name, tensor in tensors.items()}, partial, {"done": str(done)})
+            with partial.open("wb") as stream:
+                stream.write(header_bytes(entries, {"done": str(done)}))
+                for array in arrays.values():
+                    stream.write(array.data)
             partial.replace(self.path / STATE)
         finally:
             partial.unlink(missing_ok=True)

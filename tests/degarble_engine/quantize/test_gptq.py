@@ -8,9 +8,10 @@ from torch import Tensor
 
 from degarble_engine.quantize.clip_search import search_grid
 from degarble_engine.quantize.damping import damped
-from degarble_engine.quantize.input_statistics import InputStatistics
+from degarble_engine.quantize.input_statistics import BLOCK, InputStatistics
 from degarble_engine.quantize.interface import MatrixTask
-from degarble_engine.quantize.methods.gptq import Gptq, compensated, inverse_factor
+from degarble_engine.quantize.methods.gptq import ROUNDS, Gptq, compensated, inverse_factor
+from degarble_engine.quantize.recipe import Recipe
 from degarble_engine.quantize.refine import Problem, descended, fitted_scales
 from degarble_engine.quantize.scheme import parse_scheme
 
@@ -146,10 +147,17 @@ def test_more_damping_is_said() -> None:
         damped(gram)
 
 
-def test_the_sums_do_not_depend_on_the_cut() -> None:
-    inputs, reference = correlated(300, 32), correlated(300, 32, 1)
+@pytest.mark.parametrize("size", [32, BLOCK, BLOCK + 44])
+def test_the_sums_do_not_depend_on_the_cut(size: int) -> None:
+    inputs, reference = correlated(300, size), correlated(300, size, 1)
     found = statistics_of(inputs, reference)
     assert found.tokens == 300
-    assert torch.allclose(found.gram, inputs.T @ inputs, rtol=1e-4)
+    assert torch.equal(found.gram, found.gram.T)
+    assert torch.allclose(found.gram, inputs.T @ inputs, rtol=1e-4, atol=1e-2)
     assert found.drift is not None
     assert torch.allclose(found.drift, (reference - inputs).T @ inputs, rtol=1e-3, atol=1e-2)
+
+
+def test_polishing_can_be_asked_for() -> None:
+    found = [Recipe(method="gptq", polish=rounds).algorithm() for rounds in (None, 0, 3)]
+    assert [one.rounds for one in found if isinstance(one, Gptq)] == [ROUNDS, 0, 3]
