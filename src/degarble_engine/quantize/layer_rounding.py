@@ -12,6 +12,7 @@ A method that needs no inputs skips every pass.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from degarble_engine.quantize.calibration_stream import (
     input_of,
     inputs_of_all,
     remembering,
+    settled_blocks,
     stages_of,
 )
 from degarble_engine.quantize.expert_rounding import STARVED_TOKENS, Catch, expert_statistics
@@ -164,8 +166,12 @@ class _LayerPass:
         for path in sorted(set(self.sites) - {path for stage in stages for path in stage}):
             self.job.round_matrices(self.sites[path], None, self.take)
         for chunk in chunks:
-            with remembering(self.layer, settled, self.shelf, chunk.number):
+            with self._remembering(settled, chunk):
                 chunk.hidden = chunk.model.run(self.index, self.layer, chunk.hidden)
+
+    def _remembering(self, settled: Sequence[str], chunk: Chunk) -> AbstractContextManager[None]:
+        blocks = settled_blocks(self.sites, settled)
+        return remembering(self.layer, settled, self.shelf, chunk.number, blocks)
 
     def _stages(self) -> list[list[str]]:
         """Found once for all layers that are built alike."""
@@ -196,7 +202,7 @@ class _LayerPass:
     def _statistics(self, path: str, settled: Sequence[str]) -> InputStatistics:
         found: InputStatistics | None = None
         for chunk in self.job.chunks:
-            with remembering(self.layer, settled, self.shelf, chunk.number):
+            with self._remembering(settled, chunk):
                 caught = input_of(chunk, self.index, self.layer, path)
             if caught is None:
                 continue
@@ -225,7 +231,7 @@ class _LayerPass:
 
     def _catcher(self, path: str, settled: Sequence[str]) -> Catch:
         def catch(chunk: Chunk) -> Caught | None:
-            with remembering(self.layer, settled, self.shelf, chunk.number):
+            with self._remembering(settled, chunk):
                 found: Caught | None = input_of(chunk, self.index, self.layer, path)
             return found
 
