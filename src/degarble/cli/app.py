@@ -22,6 +22,7 @@ COMMANDS = (
     "check",
     "trace",
     "probe",
+    "diagnose",
     "fix",
     "report",
     "stamp",

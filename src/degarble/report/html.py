@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from degarble.finding import Role, Severity
 from degarble.report import html_comparison
+from degarble.report.diagnosis_parts import parts
 from degarble.report.html_cause import MAX_LISTED, article, findings_list
 from degarble.report.html_coverage import coverage
-from degarble.report.html_text import details, esc, lines, table
+from degarble.report.html_text import bullets, details, esc, lines, table
 from degarble.report.interface import Report, Status
 from degarble.report.json import document, encoded
 from degarble.report.plot_data import Peers
@@ -73,6 +74,7 @@ def _header(report: Report, pictures: str) -> str:
         for severity in (Severity.ERROR, Severity.WARNING)
     )
     links = [
+        ("diagnosis", "Diagnosis", report.diagnosis is not None),
         ("causes", "Causes", bool(report.causes)),
         ("comparison", "Comparison", report.comparison is not None),
         ("pictures", "Pictures", bool(pictures)),
@@ -101,6 +103,8 @@ def _notes(report: Report) -> list[Any]:
 def _sections(report: Report, pictures: str) -> Iterator[str]:
     if report.failure is not None:
         yield _section("failure", "Why nothing was checked", f"<p>{lines(report.failure)}</p>")
+    if report.diagnosis is not None:
+        yield _section("diagnosis", "Diagnosis", "".join(_diagnosis(report.diagnosis)))
     if report.causes:
         yield _section("causes", "Causes", "".join(_causes(report)))
     if pictures:
@@ -111,6 +115,14 @@ def _sections(report: Report, pictures: str) -> Iterator[str]:
         yield _section("notes", "Notes", findings_list(notes))
     yield _section("coverage", "Coverage", coverage(report))
     yield _section("document", "The document", _document(report))
+
+
+def _diagnosis(diagnosis: Mapping[str, object]) -> Iterator[str]:
+    for part in parts(diagnosis):
+        if part.is_prose:
+            yield f"<p>{' '.join(map(esc, part.lines))}</p>"
+        else:
+            yield f"<h3>{esc(part.title)}</h3>{bullets(map(esc, part.lines))}"
 
 
 def _section(name: str, title: str, body: str) -> str:

@@ -66,6 +66,8 @@ class Report:
     """The numbers behind the value rules, module by module, where they were asked for."""
     comparison: Mapping[str, object] | None = None
     """What `degarble compare` measured, layer by layer."""
+    diagnosis: Mapping[str, object] | None = None
+    """What `degarble diagnose` says beside the findings: summary, proofs, what to find out next."""
     failure: str | None = None
     """Why the tool could not do its work at all."""
     version: str = __version__

@@ -64,6 +64,8 @@ def _extras(report: Report) -> dict[str, Any]:
         extras["profile"] = report.profile
     if report.comparison is not None:
         extras["comparison"] = report.comparison
+    if report.diagnosis is not None:
+        extras["diagnosis"] = report.diagnosis
     if report.accepted:
         extras["accepted"] = [_finding(finding) | _acceptance(finding) for finding in report.accepted]
     if report.waivers:

@@ -123,6 +123,7 @@ class _Document(msgspec.Struct):
     error: str | None = None
     profile: dict[str, Any] | None = None
     comparison: dict[str, Any] | None = None
+    diagnosis: dict[str, Any] | None = None
 
 
 def read_report(path: str) -> Report:
@@ -203,6 +204,7 @@ def _report(document: _Document, file: str) -> Report:
         unjudged={item.what: item.reason for item in document.unjudged},
         profile=document.profile,
         comparison=document.comparison,
+        diagnosis=document.diagnosis,
         failure=document.error,
         version=document.tool.version,
         words=words,

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from degarble.diagnosis import Cause
 from degarble.finding import Finding, Role, Severity
+from degarble.report.diagnosis_parts import parts
 from degarble.report.interface import Report, Status
 from degarble.report.visible import visible_report
 from degarble.report.words import accepted_note, headline, measured, plural, severity_of, waiver_notes, where, words_of
@@ -93,9 +94,13 @@ def _folded(summary: str, body: str) -> str:
 
 
 def _tail(report: Report, detail: int) -> Iterator[str]:
-    """Notes, and what was and was not checked."""
+    """The account of a diagnosis, notes, and what was and was not checked."""
     if report.failure is not None:
         return
+    if report.diagnosis is not None:
+        for part in parts(report.diagnosis):
+            told = (escape(line) if part.is_prose else f"- {escape(line)}" for line in part.lines)
+            yield f"#### {part.title}\n\n" + ("  " if part.is_prose else "\n").join(told)
     notes = [finding for finding in report.findings if finding.role is Role.NOTE]
     if notes and detail >= 0:
         yield _folded(plural(len(notes), "note"), _list(notes))

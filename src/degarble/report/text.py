@@ -14,6 +14,7 @@ from degarble.finding import Finding, Role, Severity
 from degarble.report.ab import KIND as AB
 from degarble.report.ab import ab_lines
 from degarble.report.comparison import comparison_lines
+from degarble.report.diagnosis_parts import parts
 from degarble.report.interface import Report, Status
 from degarble.report.kv_precision import KIND as KV_PRECISION
 from degarble.report.kv_precision import kv_precision_lines
@@ -81,6 +82,11 @@ def _lines(report: Report, detail: int) -> Iterator[Text]:
         lines = TABLES.get(str(report.comparison.get("kind")), comparison_lines)
         for line in lines(report.comparison):
             yield Text(line, style="dim")
+    if report.diagnosis is not None:
+        for part in parts(report.diagnosis):
+            yield Text(f"\n{part.title}", style="bold")
+            for line in part.lines:
+                yield from _paragraph(line, indent="  ")
     yield from _coverage(report, detail)
 
 

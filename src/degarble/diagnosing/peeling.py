@@ -1,0 +1,63 @@
+"""Several causes at once: repair a copy in memory, check again, go on with what that uncovers.
+
+A repair proves its cause where the rule falls silent with one component exchanged and nothing else changed. What only shows
+after another cause is gone (a rule whose input was unusable) is added to the causes.
+"""
+
+from __future__ import annotations
+
+from degarble.diagnosing.gathering import source_of
+from degarble.diagnosing.inputs import DiagnosisInputs
+from degarble.diagnosing.joining import Joined
+from degarble.diagnosis.hypothesis import proven_by
+from degarble.evidence import Settings
+from degarble.repairing.plan import Plan, Planner
+from degarble.repairing.step import Step
+from degarble.target import open_target
+
+
+def peel(inputs: DiagnosisInputs, causes: list[Joined]) -> Plan | None:
+    """Repair what can be repaired, prove what that proves, add what it uncovers. None: no finding on files."""
+    mine = [one for one in causes if one.found_by == "check"]
+    if not mine or "target" not in inputs.available():
+        return None
+    reference = None if inputs.reference is None else open_target(inputs.reference)
+    plan = Planner(source_of(inputs), Settings(), reference=reference).plan()
+    for step in plan.steps:
+        one = next((c for c in causes if _is_same(c, step)), None)
+        if one is None:
+            one = Joined(finding=step.finding, found_by="peeling", hypotheses=proven_by(step.finding.rule))
+            causes.append(one)
+        _prove(one, step, plan)
+    known = {(one.finding.rule, one.finding.location) for one in causes} | {
+        (f.rule, f.location) for one in causes for f in one.symptoms
+    }
+    for cause in plan.after.causes:
+        if (cause.finding.rule, cause.finding.location) not in known:
+            causes.append(
+                Joined(
+                    finding=cause.finding,
+                    symptoms=list(cause.symptoms),
+                    found_by="peeling",
+                    hypotheses=proven_by(cause.finding.rule),
+                )
+            )
+    return plan
+
+
+def _is_same(one: Joined, step: Step) -> bool:
+    own = one.finding
+    return own.rule == step.finding.rule and (
+        own.location == step.finding.location or step.finding.location in own.all_places
+    )
+
+
+def _prove(one: Joined, step: Step, plan: Plan) -> None:
+    """In words: what was exchanged, and that the rule found nothing afterwards."""
+    what = "; ".join(dict.fromkeys(edit.what for edit in step.edits[:3])) or step.repair
+    is_gone = all(f.rule != one.finding.rule for f in plan.after.findings)
+    one.repair = step.repair
+    if is_gone:
+        one.proof_kind = "counterfactual" if step.is_copy else "repair"
+        swapped = "with the healthy component swapped in" if step.is_copy else f"after {step.repair}"
+        one.proof = f"{swapped} ({what}), {one.finding.rule} finds nothing any more"
