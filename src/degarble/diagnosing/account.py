@@ -85,7 +85,7 @@ def part_of(one: Joined) -> str:
 
 
 def _cause(inputs: DiagnosisInputs, one: Joined, head: Finding, beliefs: Mapping[str, Belief]) -> dict[str, Any]:
-    best = max(one.hypotheses, key=lambda name: beliefs[name].log_odds, default=None)
+    best = one.hypotheses[0] if one.hypotheses else None
     return {
         "finding": head.id,
         "rule": head.rule,

@@ -181,7 +181,7 @@ def _probe(inputs: DiagnosisInputs) -> Report:
         tokenizer=inputs.target,
         reference=inputs.reference_endpoint,
         api_key=inputs.api_key,
-        limits=Limits(budget_seconds=max(MIN_PROBE_SECONDS, min(60.0, inputs.budget_seconds / 2))),
+        limits=inputs.limits or Limits(budget_seconds=max(MIN_PROBE_SECONDS, min(60.0, inputs.budget_seconds / 2))),
         seed=inputs.seed,
         redact=inputs.redact,
         transport=inputs.transport,

@@ -9,6 +9,7 @@ import msgspec
 
 from degarble.errors import UsageError
 from degarble.evidence import Evidence
+from degarble.probe.connection import Limits
 from degarble.report.interface import Report
 
 DEFAULT_BUDGET = 300.0
@@ -37,6 +38,8 @@ class DiagnosisInputs(msgspec.Struct, frozen=True, kw_only=True):
     redact: bool = False
     transport: httpx.BaseTransport | None = None
     """Answers instead of the network; for recordings and tests."""
+    limits: Limits | None = None
+    """Of the questions to an endpoint; by the budget where it is None."""
     reference_transport: httpx.BaseTransport | None = None
     evidence: Evidence | None = None
     """The target where it is opened already, or is a view of one."""

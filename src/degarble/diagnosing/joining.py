@@ -47,12 +47,24 @@ def join(known: Gathered) -> tuple[list[Joined], list[Finding]]:
     for name, report in known.reports.items():
         if name not in ON_FILES and name != "probe":
             fresh = [one for one in report.causes if all(one.finding.rule != c.finding.rule for c in causes)]
-            causes += [_joined(cause, name) for cause in fresh]
+            causes += _by_rule(fresh, name)
             notes += [finding for finding in report.findings if finding.role is Role.NOTE]
     if "probe" in known.reports:
         _join_probe(known.reports["probe"].causes, causes)
         notes += [finding for finding in known.reports["probe"].findings if finding.role is Role.NOTE]
     return causes, notes
+
+
+def _by_rule(found: Sequence[Cause], name: str) -> list[Joined]:
+    """One cause for each rule of a trace: where it broke first; in later requests it broke again."""
+    heads: dict[str, Joined] = {}
+    for cause in found:
+        head = heads.get(cause.finding.rule)
+        if head is None:
+            heads[cause.finding.rule] = _joined(cause, name)
+        else:
+            head.symptoms += [cause.finding, *cause.symptoms]
+    return list(heads.values())
 
 
 def _join_probe(found: Iterable[Cause], causes: list[Joined]) -> None:

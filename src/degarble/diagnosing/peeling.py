@@ -15,6 +15,9 @@ from degarble.repairing.plan import Plan, Planner
 from degarble.repairing.step import Step
 from degarble.target import open_target
 
+MAX_NAMED = 3
+"""Places of a repair that a proof names."""
+
 
 def peel(inputs: DiagnosisInputs, causes: list[Joined]) -> Plan | None:
     """Repair what can be repaired, prove what that proves, add what it uncovers. None: no finding on files."""
@@ -54,7 +57,8 @@ def _is_same(one: Joined, step: Step) -> bool:
 
 def _prove(one: Joined, step: Step, plan: Plan) -> None:
     """In words: what was exchanged, and that the rule found nothing afterwards."""
-    what = "; ".join(dict.fromkeys(edit.what for edit in step.edits[:3])) or step.repair
+    names = dict.fromkeys(edit.tensor or edit.key or edit.file or "" for edit in step.edits)
+    what = ", ".join(list(names)[:MAX_NAMED]) + (f" and {len(names) - MAX_NAMED} more" * (len(names) > MAX_NAMED))
     is_gone = all(f.rule != one.finding.rule for f in plan.after.findings)
     one.repair = step.repair
     if is_gone:

@@ -104,9 +104,9 @@ def rows_of(*, rule: str | None = None, guard: str | None = None) -> tuple[int, 
 
 
 def proven_by(rule: str) -> tuple[str, ...]:
-    """Hypotheses that a rule proves, those with the fewest other rules first: they say most."""
-    found = [(len(one.rules), name) for name, one in hypotheses().items() if rule in one.rules]
-    return tuple(name for _, name in sorted(found))
+    """Hypotheses that a rule proves: first those whose rules begin with it, then the more usual ones."""
+    found = [(one.rules.index(rule), -one.prior, name) for name, one in hypotheses().items() if rule in one.rules]
+    return tuple(name for _, _, name in sorted(found))
 
 
 def can_explain(causes: Sequence[str], rows: Sequence[int]) -> bool:
