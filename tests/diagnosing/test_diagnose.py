@@ -20,13 +20,14 @@ from degarble.errors import TargetError, UsageError
 from degarble.evidence import Evidence, Settings
 from degarble.faults.interface import Patient
 from degarble.injection import find_fault
-from degarble.report import html, json as json_report, markdown, text
+from degarble.report import html, markdown, text
+from degarble.report import json as json_report
 from degarble.report.interface import Report, Status
 from degarble.report.load import load
 from degarble.target import open_target
-from tests.golden_traces import TRACES
 from tests.probe.endpoints import LIMITS, URL
 
+TRACES = Path(__file__).parents[1] / "cases" / "traces"
 DEMO = Path(degarble.__file__).parent / "data" / "demo"
 FAULTS = ("scale-not-finite", "foreign-special-tokens", "generation-prompt-missing")
 RULES = {"WGT201", "TOK413", "TPL505"}
@@ -107,7 +108,7 @@ def test_words_alone_ask_for_evidence() -> None:
     found = diagnose(DiagnosisInputs(symptom="全是感叹号 frobnicated"))
     assert found.status is Status.PARTIAL and not found.causes and not found.findings
     assert told(found)["said"]["rows"][0]["row"] == 1 and told(found)["said"]["unknown"] == ["frobnicated"]
-    assert told(found)["next"][0]["missing"] and "half-overflow" == told(found)["candidates"][0]["hypothesis"]
+    assert told(found)["next"][0]["missing"] and told(found)["candidates"][0]["hypothesis"] == "half-overflow"
 
 
 def test_nothing_to_start_from() -> None:
@@ -152,7 +153,7 @@ def test_an_incident_without_a_cause_in_it_is_no_guess(tmp_path: Path) -> None:
 )
 def test_a_hostile_bundle_is_refused_in_words(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "incident.json").write_bytes(content)
-    with pytest.raises(TargetError, match="incident.json"):
+    with pytest.raises(TargetError, match=r"incident\.json"):
         diagnose(DiagnosisInputs(incident=str(tmp_path)))
 
 
@@ -180,7 +181,9 @@ def test_hostile_names_are_escaped_on_the_page(tmp_path: Path) -> None:
     assert "<img" not in markdown.render(found)
 
 
-@pytest.mark.parametrize("value", [[], {"summary": 3, "causes": [1, {"rule": None}], "next": "x", "said": [], "repair": 1}])
+@pytest.mark.parametrize(
+    "value", [[], {"summary": 3, "causes": [1, {"rule": None}], "next": "x", "said": [], "repair": 1}]
+)
 def test_a_saved_account_of_any_shape_can_be_shown(report: Report, value: Any) -> None:
     from dataclasses import replace
 

@@ -26,7 +26,7 @@ def found(rule: str, confidence: Confidence, role: Role = Role.CAUSE) -> Finding
     )
 
 
-def test_without_evidence_a_belief_is_its_prior():
+def test_without_evidence_a_belief_is_its_prior() -> None:
     for one in beliefs([], {}, []):
         assert one.probability == pytest.approx(hypotheses()[one.name].prior) and not one.reasons
 
@@ -40,19 +40,19 @@ def test_without_evidence_a_belief_is_its_prior():
         (Confidence.PROVEN, Role.SYMPTOM, 2.0),
     ],
 )
-def test_a_rule_speaks(confidence: Confidence, role: Role, weight: float):
+def test_a_rule_speaks(confidence: Confidence, role: Role, weight: float) -> None:
     prior = logit(hypotheses()["norm-wrong"].prior)
     assert belief("norm-wrong", [found("WGT217", confidence, role)], {}, []).log_odds == pytest.approx(prior + weight)
 
 
-def test_silence_counts_by_the_share_of_rules_that_ran():
+def test_silence_counts_by_the_share_of_rules_that_ran() -> None:
     rules = hypotheses()["half-overflow"].rules
-    half = {rule: Outcome.OK for rule in rules[:2]} | {rule: Outcome.SKIPPED for rule in rules[2:]}
+    half = dict.fromkeys(rules[:2], Outcome.OK) | dict.fromkeys(rules[2:], Outcome.SKIPPED)
     prior = logit(hypotheses()["half-overflow"].prior)
     assert belief("half-overflow", [], half, []).log_odds == pytest.approx(prior - 3.0 * 2 / len(rules))
 
 
-def test_a_symptom_favours_its_row_by_rank_and_what_did_not_run_is_no_evidence():
+def test_a_symptom_favours_its_row_by_rank_and_what_did_not_run_is_no_evidence() -> None:
     seen = [Observation(what="seen", rows=(28,))]
     ranks = symptoms()[28].causes
     for rank in (0, 1, len(ranks) - 1):
@@ -61,6 +61,6 @@ def test_a_symptom_favours_its_row_by_rank_and_what_did_not_run_is_no_evidence()
     assert belief("adapter", [], {}, seen).log_odds == pytest.approx(logit(hypotheses()["adapter"].prior) - 1.5)
 
 
-def test_an_info_is_no_evidence():
+def test_an_info_is_no_evidence() -> None:
     note = Finding(location=Location(), message="", rule="WGT217", severity=Severity.INFO, confidence=Confidence.PROVEN)
     assert belief("norm-wrong", [note], {}, []).probability == pytest.approx(hypotheses()["norm-wrong"].prior)

@@ -28,25 +28,25 @@ SAID = [
 
 
 @pytest.mark.parametrize(("text", "row"), SAID)
-def test_a_text_means_its_row(text: str, row: int):
+def test_a_text_means_its_row(text: str, row: int) -> None:
     assert row in understand(text).rows
 
 
-def test_unknown_words_are_said_to_be_unknown():
+def test_unknown_words_are_said_to_be_unknown() -> None:
     found = understand("the frobnicator exclamation quux")
     assert found.rows == (1,) and found.unknown == ("frobnicator", "quux")
     assert understand("紫罗兰").unknown == ("紫罗兰",)
 
 
 @pytest.mark.parametrize("text", ["", "   ", "the of and", "\x00\u202e", "wuzzle"])
-def test_what_says_nothing_means_no_row(text: str):
+def test_what_says_nothing_means_no_row(text: str) -> None:
     assert understand(text).rows == ()
 
 
-def test_a_novel_is_refused():
+def test_a_novel_is_refused() -> None:
     with pytest.raises(UsageError, match="2000"):
         understand("x" * 2001)
 
 
-def test_many_unknown_words_are_bounded():
+def test_many_unknown_words_are_bounded() -> None:
     assert len(understand(" ".join(f"w{n}x" for n in range(300))).unknown) == 20

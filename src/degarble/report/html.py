@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
@@ -119,10 +120,8 @@ def _sections(report: Report, pictures: str) -> Iterator[str]:
 
 def _diagnosis(diagnosis: Mapping[str, object]) -> Iterator[str]:
     for part in parts(diagnosis):
-        if part.is_prose:
-            yield f"<p>{' '.join(map(esc, part.lines))}</p>"
-        else:
-            yield f"<h3>{esc(part.title)}</h3>{bullets(map(esc, part.lines))}"
+        told = f"<p>{' '.join(map(esc, part.lines))}</p>" if part.is_prose else bullets(map(esc, part.lines))
+        yield f"<h3>{esc(part.title)}</h3>{told}"
 
 
 def _section(name: str, title: str, body: str) -> str:
@@ -151,13 +150,17 @@ def _causes(report: Report) -> Iterator[str]:
 COLUMNS = ("rule", "severity", "message", "where")
 
 
+HIDDEN = re.compile("[&<>\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+"""Characters that end the element, or turn and hide what an editor shows; only in strings, where JSON may spell them out."""
+
+
 def _document(report: Report) -> str:
     """The report as JSON, without the profile, which the drawings show. No `<` in it can end the element."""
     whole = document(report)
     whole.pop("profile", None)
     shortened = _shorten_comparison(whole)
     text, num_findings = _fitting(whole)
-    safe = text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    safe = HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
     all_there = num_findings == len(report.findings)
     note = "" if all_there else f" Of {len(report.findings):,} findings it holds the first {num_findings:,}."
     note += " Of the comparison it holds no single modules and tokens." if shortened else ""

@@ -70,7 +70,7 @@ def _proven(report: Report, scene: Scene, before: list[str], folder: Path, seed:
         "tokenizer": ask(opened(alone(scene.healthy, TOKENS, seed))),
         "kv cache": ask(healthy_model, seed),
     }
-    told = {part: _told(part, one, healthy) for part, one in planted.items()}
+    told = {part: (_told(part, one, healthy), one.num_different(healthy) > 0) for part, one in planted.items()}
     say(
         f"repaired: {len(QUESTIONS) - after.num_different(healthy)} of {len(QUESTIONS)} answers are the healthy model's"
     )
@@ -106,11 +106,13 @@ def _told(part: str, one: Answers, healthy: Answers) -> str:
     return f"{PARTS[part]} planted alone in the healthy model changes {changed} of {len(QUESTIONS)} greedy answers"
 
 
-def _with_proof(cause: Mapping[str, Any], told: Mapping[str, str], after: Answers, healthy: Answers) -> dict[str, Any]:
+def _with_proof(cause: Mapping[str, Any], told: Mapping[str, tuple[str, bool]], after: Answers, healthy: Answers) -> dict[str, Any]:
     """The cause's own proof, with what answers say of its part."""
     part = str(cause.get("part"))
     if part not in told:
         return dict(cause)
     same = len(QUESTIONS) - after.num_different(healthy)
     swapped = f"with every healthy part swapped in, {same} of {len(QUESTIONS)} answers are the healthy model's"
-    return {**cause, "proof_kind": "counterfactual", "proof": f"{cause['proof']}; {told[part]}; {swapped}"}
+    alone_, is_seen = told[part]
+    kind = "counterfactual" if is_seen and not after.num_different(healthy) else cause["proof_kind"]
+    return {**cause, "proof_kind": kind, "proof": f"{cause['proof']}; {alone_}; {swapped}"}
