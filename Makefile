@@ -24,7 +24,7 @@ demo: $(READY)
 FAST := -n $(JOBS) -m "not real and not slow"
 CLIENTS := tests/degarble_engine/endpoint tests/degarble_engine/bench tests/degarble_engine/talk
 GUARDS := tests/degarble_engine/guards tests/degarble_engine/planted
-OPERATE := tests/probe tests/deploy
+OPERATE := tests/probe tests/deploy tests/diagnosis tests/diagnosing
 CONTENT_RULES := WGT or NUM or content
 
 test: test-core test-cli test-trace test-kvcache test-engine test-guards test-server test-quantize test-operate test-numerics test-checks test-formats test-text test-faults-container test-faults-config test-faults-quantization test-faults-text \

@@ -106,7 +106,9 @@ def _told(part: str, one: Answers, healthy: Answers) -> str:
     return f"{PARTS[part]} planted alone in the healthy model changes {changed} of {len(QUESTIONS)} greedy answers"
 
 
-def _with_proof(cause: Mapping[str, Any], told: Mapping[str, tuple[str, bool]], after: Answers, healthy: Answers) -> dict[str, Any]:
+def _with_proof(
+    cause: Mapping[str, Any], told: Mapping[str, tuple[str, bool]], after: Answers, healthy: Answers
+) -> dict[str, Any]:
     """The cause's own proof, with what answers say of its part."""
     part = str(cause.get("part"))
     if part not in told:
