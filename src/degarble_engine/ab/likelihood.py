@@ -6,7 +6,6 @@ after different tokenisations cannot be compared.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,7 +15,7 @@ from torch import Tensor
 from degarble.checkpoint.tensor_data import Array
 from degarble.errors import EvidenceMissing, UsageError
 from degarble_engine.ab.prompt import Prompt
-from degarble_engine.numerics.divergence import divergence
+from degarble_engine.numerics.divergence import OnlineSum, divergence
 from degarble_engine.numerics.tokens import TokenBatch, batch_of, tokenizer_of
 from degarble_engine.numerics.walk import Watch, final_states
 from degarble_engine.numerics.walked_model import WalkedModel
@@ -105,13 +104,10 @@ def _nats(model: WalkedModel, states: Tensor, batch: TokenBatch) -> Tensor:
         raise UsageError(
             f"{model.file}: its head has {model.vocab_size} rows, the tokenizer gives id {int(batch.ids.max())}"
         )
-    top, total = torch.full((len(labels),), -math.inf), torch.zeros(len(labels))
-    own = torch.zeros(len(labels))
+    sums, own = OnlineSum(len(labels)), torch.zeros(len(labels))
     for rows in model.head_blocks():
         logits = model.logits(states, rows, None)
-        higher = torch.maximum(top, logits.amax(1))
-        total = total * (top - higher).exp().nan_to_num(0.0) + (logits - higher[:, None]).exp().sum(1)
-        top = higher
-        is_here = (labels >= rows[0]) & (labels < rows[0] + logits.shape[1])
+        sums.add(logits, rows[0])
+        is_here = (labels >= rows[0]) & (labels < rows[1])
         own[is_here] = logits[is_here, labels[is_here] - rows[0]]
-    return top + total.log() - own
+    return sums.log() - own

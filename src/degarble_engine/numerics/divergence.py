@@ -40,8 +40,8 @@ class Divergence:
         return float(self.agrees.float().mean())
 
 
-class _OnlineSum:
-    """log sum exp over blocks, and the first choice."""
+class OnlineSum:
+    """log sum exp over blocks of the vocabulary, and the first choice."""
 
     def __init__(self, tokens: int) -> None:
         self.top = torch.full((tokens,), -math.inf)
@@ -69,7 +69,7 @@ def divergence(reference: WalkedModel, states: Tensor, candidate: WalkedModel, c
     if candidate.vocab_size < size:
         raise TargetError(f"the heads have {candidate.vocab_size} and {size} rows: logits cannot be compared")
     tokens = states.shape[0]
-    one, two = _OnlineSum(tokens), _OnlineSum(tokens)
+    one, two = OnlineSum(tokens), OnlineSum(tokens)
     weighted = torch.zeros(tokens)
     for rows in reference.head_blocks():
         values = reference.stored_head(rows)

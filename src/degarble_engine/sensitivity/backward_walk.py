@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from degarble_engine.numerics.divergence import OnlineSum
 from degarble_engine.numerics.tap import Taps
 from degarble_engine.numerics.walk import Watch
 from degarble_engine.numerics.walked_model import WalkedModel
@@ -118,17 +119,15 @@ class BackwardWalk:
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + chunk.number)
         count = states.shape[0]
         labels, best = torch.zeros(count, dtype=torch.long), torch.full((count,), -math.inf)
-        top, total = torch.full((count,), -math.inf), torch.zeros(count)
+        sums = OnlineSum(count)
         for rows in chunk.model.head_blocks():
             logits = chunk.model.logits(states, rows)
-            higher = torch.maximum(top, logits.amax(1))
-            total = total * (top - higher).exp().nan_to_num(0.0) + (logits - higher[:, None]).exp().sum(1)
-            top = higher
+            sums.add(logits, rows[0])
             noise = -torch.empty_like(logits).exponential_(generator=generator).log()
             value, where = (logits + noise).max(1)
             labels = torch.where(value > best, where + rows[0], labels)
             best = torch.maximum(best, value)
-        return labels, top + total.log()
+        return labels, sums.log()
 
     def _backwards(self, index: int, layer: nn.Module, chunk: Chunk, shelf: Shelf) -> LayerGradients:
         stored = shelf.get(chunk.number, f"in.{index}")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
+from degarble_engine.numerics.divergence import OnlineSum
 from degarble_engine.numerics.tokens import TokenBatch
 from degarble_engine.numerics.walked_model import WalkedModel
 from degarble_engine.sensitivity.token_predictor import features_of
@@ -28,16 +27,11 @@ def _of_next(model: WalkedModel, batch: TokenBatch, states: Tensor) -> tuple[Ten
     following[:, :-1] = batch.ids[:, 1:]
     labels = following[batch.valid]
     count = states.shape[0]
-    top, total, weighted = torch.full((count,), -math.inf), torch.zeros(count), torch.zeros(count)
-    own = torch.zeros(count)
+    sums, weighted, own = OnlineSum(count), torch.zeros(count), torch.zeros(count)
     for rows in model.head_blocks():
         logits = model.logits(states, rows)
-        higher = torch.maximum(top, logits.amax(1))
-        shrink = (top - higher).exp().nan_to_num(0.0)
-        weights = (logits - higher[:, None]).exp()
-        total, weighted = total * shrink + weights.sum(1), weighted * shrink + (weights * logits).sum(1)
-        top = higher
+        shrink = sums.add(logits, rows[0])
+        weighted = weighted * shrink + ((logits - sums.top[:, None]).exp() * logits).sum(1)
         is_here = (labels >= rows[0]) & (labels < rows[1])
         own[is_here] = logits[is_here, labels[is_here] - rows[0]]
-    log_sum = top + total.log()
-    return log_sum - weighted / total, log_sum - own
+    return sums.log() - weighted / sums.sum, sums.log() - own
