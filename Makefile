@@ -7,7 +7,7 @@ WORK := .work
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= auto
 
-.PHONY: setup demo test test-text test-core test-cli test-trace test-kvcache test-engine test-guards test-server test-quantize test-operate test-numerics test-checks test-formats test-faults-container test-faults-config test-faults-quantization test-faults-text test-values-scales test-values-codes test-values-layers test-fixes test-hostile-files test-hostile-folders test-real test-real-bf16 test-real-gguf test-real-gptq test-real-awq test-real-float test-real-text test-real-repairs test-slow lint format docs docs-check bench clean
+.PHONY: setup demo test test-text test-core test-cli test-trace test-kvcache test-engine test-guards test-server test-quantize test-sensitivity test-operate test-numerics test-checks test-formats test-faults-container test-faults-config test-faults-quantization test-faults-text test-values-scales test-values-codes test-values-layers test-fixes test-hostile-files test-hostile-folders test-real test-real-bf16 test-real-gguf test-real-gptq test-real-awq test-real-float test-real-text test-real-repairs test-slow lint format docs docs-check bench clean
 
 setup: $(READY)
 
@@ -27,7 +27,7 @@ GUARDS := tests/degarble_engine/guards tests/degarble_engine/planted
 OPERATE := tests/probe tests/deploy tests/diagnosis tests/diagnosing
 CONTENT_RULES := WGT or NUM or content
 
-test: test-core test-cli test-trace test-kvcache test-engine test-guards test-server test-quantize test-operate test-numerics test-checks test-formats test-text test-faults-container test-faults-config test-faults-quantization test-faults-text \
+test: test-core test-cli test-trace test-kvcache test-engine test-guards test-server test-quantize test-sensitivity test-operate test-numerics test-checks test-formats test-text test-faults-container test-faults-config test-faults-quantization test-faults-text \
 	test-values-scales test-values-codes test-values-layers test-fixes test-hostile-files test-hostile-folders
 
 test-core: $(READY)
@@ -54,7 +54,10 @@ test-guards: $(READY)
 	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) $(GUARDS)
 
 test-quantize: $(READY)
-	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) tests/degarble_engine/quantize tests/degarble_engine/ab tests/degarble_engine/sensitivity
+	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) tests/degarble_engine/quantize
+
+test-sensitivity: $(READY)
+	OMP_NUM_THREADS=1 $(PYTEST) $(FAST) tests/degarble_engine/sensitivity tests/degarble_engine/ab
 
 NOT_NUMERICS := $(addprefix tests/degarble_engine/,engine models compiled live_cache quantize ab sensitivity server telemetry) $(CLIENTS) $(GUARDS)
 
