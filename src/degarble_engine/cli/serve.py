@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from typing import Annotated
 
@@ -32,6 +33,9 @@ def serve(
             help="Of numbers: auto (as stored; sums in fp32 where the processor has no bf16 units), fp32, bf16 or fp16."
         ),
     ] = "auto",
+    device: Annotated[
+        str, typer.Option(help="cpu or cuda; on cuda results may depend on the batch, and no loop is compiled.")
+    ] = "cpu",
     api_key: Annotated[
         list[str] | None, typer.Option(help=f"Ask clients for it; may be repeated. Better: {KEY_VARIABLE}.")
     ] = None,
@@ -99,6 +103,8 @@ def serve(
     )  # fmt: skip
     if dtype not in ("auto", *DTYPES):
         raise UsageError(f"--dtype {dtype!r}: auto, {', '.join(DTYPES)}")
+    if not re.fullmatch(r"cpu|cuda(:\d{1,2})?", device):
+        raise UsageError(f"--device {device[:40]!r}: cpu, cuda or cuda:NUMBER")
     keys = _keys(api_key)
     sinks = set_up_log(log_format)
     only_errors()
@@ -116,7 +122,9 @@ def serve(
         is_batch_invariant=batch_invariant,
     )
     faulty, planted = guarding.planted_evidence(evidence, asked, log.warning)
-    model = open_served(faulty, name or _name_of(target), dtype=dtype, options=options, num_drafts=ngram_drafts)
+    model = open_served(
+        faulty, name or _name_of(target), dtype=dtype, options=options, num_drafts=ngram_drafts, device=device
+    )
     kept = ", ".join(f"{kind} {size >> 20} MiB" for kind, size in model.num_bytes.items())
     log.warning(f"{model.name}: weights {kept}; at most {model.engine.max_model_len} tokens a request")
     log.warning(f"{model.arithmetic}; rows {'do not ' if batch_invariant else ''}depend on their batch")

@@ -71,7 +71,7 @@ class LLMEngine:
             observer=observer,
         )
         layout = find_layout("MLA" if geometry.latent else "NHD")
-        self.cache = PagedKVCache(layout, geometry, dtype=model.cache_dtype)
+        self.cache = PagedKVCache(layout, geometry, dtype=model.cache_dtype, device=str(model.device))
         self.scheduler = Scheduler(
             self.manager,
             max_num_seqs=self.options.max_num_seqs,

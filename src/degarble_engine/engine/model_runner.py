@@ -41,7 +41,7 @@ class ModelRunner:
         attend = PagedAttend(self.cache, spans, pages=self.pages, is_batch_invariant=self._is_batch_invariant)
         hidden = self.model.hidden(torch.tensor(ids + [0] * missing), _positions(parts, missing), attend)
         counts = [1 + part.num_drafts if part.is_sampled else 0 for part in parts]
-        logits = self.model.logits(hidden[_last_rows(spans, counts)])
+        logits = self.model.logits(hidden[_last_rows(spans, counts).to(hidden.device)]).cpu()
         self.book.forget_all_but(self._manager.sequences.keys())
         return list(logits.split(counts))
 

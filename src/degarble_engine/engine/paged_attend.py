@@ -142,7 +142,8 @@ class PagedAttend:
             positions[place, span.first : span.end] = torch.arange(span.first, span.end)
         steps = torch.arange(num_new)
         at, tokens = ends[:, None] - num_new + steps, starts[:, None] + steps
-        return _Group(members, tokens, self._cache.index(slots.reshape(-1)), num_rows, positions, at)
+        index, device = self._cache.index(slots.reshape(-1)), self._cache.device
+        return _Group(members, tokens.to(device), index, num_rows, positions.to(device), at.to(device))
 
 
 def _places(spans: Sequence[Span], new: Slots, starts: Slots) -> Places:

@@ -37,8 +37,8 @@ def split_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, sca
     tiles = F.pad(tiles, (0, 0, 0, missing))
     seen = mask[:, :, None].expand(-1, -1, shared, -1).reshape(requests, num_new * shared, num_rows)
     seen = F.pad(seen, (0, 0, 0, missing))
-    top = torch.full((requests * kv_heads, tiles.shape[2], 1), float("-inf"))
-    total, mixed = torch.zeros_like(top), torch.zeros(*top.shape[:2], value.shape[3])
+    top = torch.full((requests * kv_heads, tiles.shape[2], 1), float("-inf"), device=query.device)
+    total, mixed = torch.zeros_like(top), top.new_zeros(*top.shape[:2], value.shape[3])
     queries = tiles.flatten(0, 1).contiguous()
     for split in range(splits):
         rows = slice(split * SPLIT, (split + 1) * SPLIT)

@@ -71,8 +71,8 @@ class BlockTap:
         if len(seen) != len(self.names) or len({one.shape[0] for one in seen}) != 1:
             return None
         if seen[0].ndim == 1:
-            return torch.stack(seen)
-        return torch.stack(seen).float().std(-1)
+            return torch.stack(seen).cpu()
+        return torch.stack(seen).float().std(-1).cpu()
 
     def remove(self) -> None:
         """Put the blocks back."""

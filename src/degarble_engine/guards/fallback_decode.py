@@ -43,5 +43,5 @@ class FallbackDecode:
             ids = torch.tensor(token_ids[start : start + CHUNK])
             positions = torch.arange(start, start + len(ids))
             parts.append(self._reference.hidden(ids, positions, cache.begin([("again", len(ids))])))
-        found = self._reference.logits(torch.cat(parts)[-count:])
+        found = self._reference.logits(torch.cat(parts)[-count:]).cpu()
         return found if bool(found.isfinite().all()) else None

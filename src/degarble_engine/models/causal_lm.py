@@ -44,7 +44,7 @@ class CausalLM(ABC):
 
     def __init__(self, config: Any, store: WeightStore) -> None:
         """`config`: transformers'. Raises TargetError where a weight is missing, or an option is not supported."""
-        self.config, self.dtype = config, store.dtype
+        self.config, self.dtype, self.device = config, store.dtype, store.device
         self.cache_dtype = store.held_as if store.held_as == torch.bfloat16 else store.dtype
         self.vocab_size, self.hidden_size = int(config.vocab_size), int(config.hidden_size)
         self._embedding = store.embedding("model.embed_tokens.weight", (self.vocab_size, self.hidden_size))
@@ -97,7 +97,8 @@ class CausalLM(ABC):
 
     @torch.inference_mode()
     def hidden(self, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
-        """Token ids and positions [n] of a step -> [n, hidden] behind the last layer."""
+        """Token ids and positions [n] of a step, wherever they lie -> [n, hidden] behind the last layer."""
+        ids, positions = ids.to(self.device), positions.to(self.device)
         hidden = self._embedding[ids].to(self.dtype)
         rotation = self._rotary.tables(positions, self.dtype)
         for layer in self.layers:

@@ -31,7 +31,7 @@ def families() -> dict[str, type[CausalLM]]:
 
 
 def load_model(
-    evidence: Evidence, dtype: torch.dtype, *, held_as: torch.dtype | None = None, **options: bool
+    evidence: Evidence, dtype: torch.dtype, *, held_as: torch.dtype | None = None, **options: bool | str
 ) -> tuple[CausalLM, WeightStore]:
     """The model and the account of its memory; `held_as` and `options` are those of WeightStore.
 
@@ -47,16 +47,19 @@ def load_model(
     if definition is None:
         known = ", ".join(sorted(families()))
         raise TargetError(f"{config.file}: model_type {kind!r} has no definition in the engine, which has {known}")
-    store = WeightStore(weights, dtype, held_as=held_as, **options)
+    if str(options.get("device", "cpu")).startswith("cuda") and not torch.cuda.is_available():
+        raise TargetError("--device cuda: torch finds no such device here")
+    store = WeightStore(weights, dtype, held_as=held_as, **options)  # type: ignore[arg-type]
     return definition(model_config(dict(config.text), config.file), store), store
 
 
-def load_as_stored(evidence: Evidence, stored: torch.dtype, **options: bool) -> tuple[CausalLM, WeightStore]:
+def load_as_stored(evidence: Evidence, stored: torch.dtype, **options: bool | str) -> tuple[CausalLM, WeightStore]:
     """Weights and cache in the precision of the file; sums in fp32 where the processor has no units for that precision."""
-    is_native = stored == torch.float32 or (stored == torch.bfloat16 and has_bf16_units())
+    is_elsewhere = options.get("device", "cpu") != "cpu"
+    is_native = is_elsewhere or stored == torch.float32 or (stored == torch.bfloat16 and has_bf16_units())
     return load_model(evidence, stored if is_native else torch.float32, held_as=stored, **options)
 
 
-def open_model(target: str, dtype: torch.dtype = torch.float32, **options: bool) -> CausalLM:
+def open_model(target: str, dtype: torch.dtype = torch.float32, **options: bool | str) -> CausalLM:
     """A model of its own, without the rest of an engine."""
     return load_model(Evidence(open_target(target), Settings()), dtype, **options)[0]

@@ -33,15 +33,17 @@ class WeightStore:
         keeps_packed: bool = True,
         keeps_dense_beside: bool = True,
         is_batch_invariant: bool = True,
+        device: str = "cpu",
     ) -> None:
         """`dtype`: of the activations. `held_as`: the precision that weights and cache may be rounded to; None: `dtype`.
         `keeps_packed`: INT4 stays packed where torch has a kernel for it; `keeps_dense_beside`: with a dense copy for
         batches that the kernel is slow at. `is_batch_invariant`: see `linear`; packed weights are given up for it, as
-        their kernel and the dense one differ.
+        their kernel and the dense one differ. `device`: where weights lie; elsewhere than on the CPU they are plain matrices.
         """
+        self.device = torch.device(device)
         self._weights, self.dtype, self.held_as = weights, dtype, held_as or dtype
         self._panels = PanelMaker(dtype, self.held_as, is_batch_invariant=is_batch_invariant)
-        self._keeps_packed = keeps_packed and not is_batch_invariant
+        self._keeps_packed = keeps_packed and not is_batch_invariant and self.device.type == "cpu"
         self._keeps_dense_beside = keeps_dense_beside
         self.row_multiple = ROW_MULTIPLE if is_batch_invariant else 1
         """Of products that are not a Linear of this store."""
@@ -68,11 +70,11 @@ class WeightStore:
 
     def vector(self, name: str, size: int) -> Tensor:
         """A gain or a bias, in the dtype of the model."""
-        return self._count(self._weights.tensor(name, (size,)).to(self.dtype), "vectors")
+        return self._count(self._weights.tensor(name, (size,)).to(self.device, self.dtype), "vectors")
 
     def table(self, name: str, shape: tuple[int, ...], dtype: torch.dtype | None = None) -> Tensor:
         """What is not multiplied in the plain way: an embedding, a router, an up-projection to absorb."""
-        return self._count(self._weights.tensor(name, shape).to(dtype or self.dtype), "tables")
+        return self._count(self._weights.tensor(name, shape).to(self.device, dtype or self.dtype), "tables")
 
     def linear(self, names: Sequence[str], shapes: Sequence[Shape], *, bias: bool = False) -> Linear:
         """One product for several matrices with the same inputs, one below the other. `names` without `.weight`."""
@@ -118,14 +120,15 @@ class WeightStore:
 
     def tied(self, table: Tensor) -> Linear:
         """A product with a table that is there already: a head that is the embedding; in panels it is there twice."""
-        panels = self._panels.make(table.float(), None)
+        panels = self._panels.make(table.float(), None) if self.device.type == "cpu" else None
         if panels is None:
             return self._dense(table.to(self.dtype))
         self.num_bytes[panels.kind] += panels.num_bytes
         return panels
 
     def _unpacked(self, weight: Tensor, bias: Tensor | None) -> Linear:
-        return self._panels.make(weight, bias) or self._dense(weight.to(self.dtype), bias)
+        made = self._panels.make(weight, bias) if self.device.type == "cpu" else None
+        return made or self._dense(weight.to(self.device, self.dtype), bias)
 
     def _dense(self, weight: Tensor, bias: Tensor | None = None) -> Linear:
         linear = DenseLinear(weight, bias)

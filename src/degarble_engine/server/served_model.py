@@ -77,6 +77,7 @@ def open_served(
     dtype: str = "auto",
     options: EngineOptions | None = None,
     num_drafts: int = 0,
+    device: str = "cpu",
 ) -> ServedModel:
     """Load everything. Raises TargetError for what cannot be served."""
     options = options or EngineOptions()
@@ -87,7 +88,7 @@ def open_served(
         raise TargetError(f"{evidence.get('source').path}: cannot be served: {missing}") from None
     loader = load_as_stored if dtype == "auto" else load_model
     chosen = _dtype(evidence) if dtype == "auto" else DTYPES[dtype]
-    model, store = loader(evidence, chosen, is_batch_invariant=options.is_batch_invariant)
+    model, store = loader(evidence, chosen, is_batch_invariant=options.is_batch_invariant, device=device)
     claims = evidence.find("token_claims") or ()
     engine = LLMEngine(
         model,
