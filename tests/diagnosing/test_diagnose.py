@@ -197,3 +197,10 @@ def test_the_command_writes_its_pages(sick: Path, tmp_path: Path, capsys: pytest
     assert json.loads(capsys.readouterr().out)["status"] == "findings"
     assert {one.name for one in (tmp_path / "out").iterdir()} == {"incident.html", "incident.md", "incident.json"}
     assert run(["diagnose"]) == 2 and "nothing to start from" in capsys.readouterr().err
+
+
+def test_what_needs_a_repair_of_its_own_is_a_cause_and_no_symptom(report: Report) -> None:
+    """TPL505 can come of TOK413, and is put below it by its edge; here it stays when TOK413 is repaired."""
+    below = {(one.rule, one.location) for cause in report.causes for one in cause.symptoms}
+    assert not below & {(cause.finding.rule, cause.finding.location) for cause in report.causes}
+    assert "TPL505" in {cause.finding.rule for cause in report.causes}

@@ -26,7 +26,10 @@ def peel(inputs: DiagnosisInputs, causes: list[Joined]) -> Plan | None:
         return None
     reference = None if inputs.reference is None else open_target(inputs.reference)
     plan = Planner(source_of(inputs), Settings(), reference=reference).plan()
+    first = {(cause.finding.rule, cause.finding.location) for cause in plan.before.causes}
     for step in plan.steps:
+        if (step.finding.rule, step.finding.location) not in first:
+            _take_out(causes, step)
         one = next((c for c in causes if _is_same(c, step)), None)
         if one is None:
             one = Joined(finding=step.finding, found_by="peeling", hypotheses=proven_by(step.finding.rule))
@@ -48,10 +51,21 @@ def peel(inputs: DiagnosisInputs, causes: list[Joined]) -> Plan | None:
     return plan
 
 
+def _take_out(causes: list[Joined], step: Step) -> None:
+    """What needed a repair of its own, after that of the cause it was put under, is no symptom of it."""
+    for one in causes:
+        one.symptoms = [
+            finding
+            for finding in one.symptoms
+            if (finding.rule, finding.location) != (step.finding.rule, step.finding.location)
+        ]
+
+
 def _is_same(one: Joined, step: Step) -> bool:
-    own = one.finding
-    return own.rule == step.finding.rule and (
-        own.location == step.finding.location or step.finding.location in own.all_places
+    """Whether the step repaired the cause, or what it explains."""
+    return any(
+        own.rule == step.finding.rule and step.finding.location in (own.location, *own.all_places)
+        for own in (one.finding, *one.symptoms)
     )
 
 
@@ -60,8 +74,8 @@ def _prove(one: Joined, step: Step, plan: Plan) -> None:
     names = dict.fromkeys(edit.tensor or edit.key or edit.file or "" for edit in step.edits)
     what = ", ".join(list(names)[:MAX_NAMED]) + (f" and {len(names) - MAX_NAMED} more" * (len(names) > MAX_NAMED))
     is_gone = all(f.rule != one.finding.rule for f in plan.after.findings)
-    one.repair = step.repair
-    if is_gone:
+    one.repair = one.repair or step.repair
+    if is_gone and one.proof_kind != "counterfactual":
         one.proof_kind = "counterfactual" if step.is_copy else "repair"
         swapped = "with the healthy component swapped in" if step.is_copy else f"after {step.repair}"
         one.proof = f"{swapped} ({what}), {one.finding.rule} finds nothing any more"

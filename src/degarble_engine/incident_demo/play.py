@@ -95,7 +95,7 @@ def _summary(report: Report, diagnosis: Mapping[str, Any], after: Answers, healt
     same = len(QUESTIONS) - after.num_different(healthy)
     return [
         diagnosis["summary"][0],
-        f"{proven} of {len(report.causes)} were proven by exchanging a part of a live system.",
+        f"For {proven} of {len(report.causes)} a healthy part was swapped in and the rule or the answers said so.",
         f"In the repaired copy with a healthy cache {same} of {len(QUESTIONS)} answers are the healthy model's.",
     ]
 
