@@ -110,12 +110,7 @@ def write_pages(report: Report, inputs: DiagnosisInputs, out: Path) -> None:
 
 
 def _pictures(inputs: DiagnosisInputs) -> str:
-    """Blocks held over time and positions beside cache indexes, of the one trace that was given."""
-    from degarble.errors import DegarbleError
-    from degarble.report.trace_picture import pictures
-    from degarble.trace.occupancy import read_occupancy
-    from degarble.trace.timeline import read_timeline
-
+    """Of the one trace that was given, or that the incident kept."""
     path = inputs.trace[0] if len(inputs.trace) == 1 else None
     if path is None and inputs.incident is not None:
         kept = Path(inputs.incident) / "trace.jsonl"
@@ -123,11 +118,11 @@ def _pictures(inputs: DiagnosisInputs) -> str:
     if path is None:
         return ""
     from degarble import api
+    from degarble.cli.trace import drawn
+    from degarble.errors import DegarbleError
 
     try:
         _, verdict = api.traced([path])
-        if verdict is None:
-            return ""
-        return pictures(read_occupancy(path, verdict), read_timeline(path, verdict))
+        return "" if verdict is None else drawn(path, verdict)
     except DegarbleError:
         return ""  # a foreign format, which has no such picture; the report says what it holds

@@ -122,9 +122,14 @@ def _write_timeline(path: str, out: Path, verdict: Verdict) -> None:
 def _write_page(path: str, out: Path, report: Report, verdict: Verdict) -> None:
     from degarble.cli.output import write_text
     from degarble.report.html import render
+
+    write_text(render(report, pictures=drawn(path, verdict)), str(out))
+
+
+def drawn(path: str, verdict: Verdict) -> str:
+    """Blocks held over time, and positions beside cache indexes. Raises DegarbleError for a trace of another schema."""
     from degarble.report.trace_picture import pictures
     from degarble.trace.occupancy import read_occupancy
     from degarble.trace.timeline import read_timeline
 
-    drawn = pictures(read_occupancy(path, verdict), read_timeline(path, verdict))
-    write_text(render(report, pictures=drawn), str(out))
+    return pictures(read_occupancy(path, verdict), read_timeline(path, verdict))

@@ -15,7 +15,7 @@ from degarble.diagnosis import Cause
 from degarble.diagnosis import diagnose as by_edges
 from degarble.diagnosis.hypothesis import can_explain, proven_by, rows_of
 from degarble.finding import Finding, Role
-from degarble.registry import rules_on
+from degarble.registry import rules
 
 ON_FILES = ("check", "check-reference", "walk")
 
@@ -40,7 +40,7 @@ def join(known: Gathered) -> tuple[list[Joined], list[Finding]]:
     notes: list[Finding] = []
     on_files = [f for name in ON_FILES if name in known.reports for f in known.reports[name].findings]
     if on_files:
-        found = by_edges(_unique(on_files), _edges())
+        found = by_edges(_unique(on_files), {rule.id: rule.symptom_of for rule in rules().values()})
         causes += [_joined(cause, "check") for cause in found.causes]
         notes += [finding for finding in found.findings if finding.role is Role.NOTE]
     for name, report in known.reports.items():
@@ -52,15 +52,6 @@ def join(known: Gathered) -> tuple[list[Joined], list[Finding]]:
         _join_probe(known.reports["probe"].causes, causes)
         notes += [finding for finding in known.reports["probe"].findings if finding.role is Role.NOTE]
     return causes, notes
-
-
-def _edges() -> dict[str, frozenset[str]]:
-    """Of rules on files and on forward passes; some are on both, each with edges of its own."""
-    found: dict[str, frozenset[str]] = {}
-    for own in (None, "forward_pass"):
-        for rule in rules_on(own).values():
-            found[rule.id] = found.get(rule.id, frozenset()) | rule.symptom_of
-    return found
 
 
 def _by_rule(found: Sequence[Cause], name: str) -> list[Joined]:

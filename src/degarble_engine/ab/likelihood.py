@@ -15,7 +15,8 @@ from torch import Tensor
 from degarble.checkpoint.tensor_data import Array
 from degarble.errors import EvidenceMissing, UsageError
 from degarble_engine.ab.prompt import Prompt
-from degarble_engine.numerics.divergence import OnlineSum, divergence
+from degarble_engine.numerics.divergence import divergence
+from degarble_engine.numerics.next_token import next_token
 from degarble_engine.numerics.tokens import TokenBatch, batch_of, tokenizer_of
 from degarble_engine.numerics.walk import Watch, final_states
 from degarble_engine.numerics.walked_model import WalkedModel
@@ -54,7 +55,8 @@ def scores(
         states = final_states(models, batch)
         for at, model in enumerate(sides):
             own = states[at + len(models) - len(sides)]
-            _add(found.nats, numbers, at, batch, _nats(model, own, batch))
+            _require_rows(model, batch)
+            _add(found.nats, numbers, at, batch, next_token(model, batch, own).surprisal)
             if reference is not None:
                 apart = divergence(reference, states[0], model, own)
                 _add(found.kl, numbers, at, batch, apart.by_token)
@@ -95,19 +97,8 @@ def _add(into: Array, numbers: Sequence[int], side: int, batch: TokenBatch, by_t
     into[numbers, side] = wide.sum(1).numpy()
 
 
-def _nats(model: WalkedModel, states: Tensor, batch: TokenBatch) -> Tensor:
-    """-log p of each token's successor, [valid tokens]; of a text's last one a number without meaning."""
-    following = torch.zeros_like(batch.ids)
-    following[:, :-1] = batch.ids[:, 1:]
-    labels = following[batch.valid]
-    if int(batch.ids.max()) >= model.vocab_size:
-        raise UsageError(
-            f"{model.file}: its head has {model.vocab_size} rows, the tokenizer gives id {int(batch.ids.max())}"
-        )
-    sums, own = OnlineSum(len(labels)), torch.zeros(len(labels))
-    for rows in model.head_blocks():
-        logits = model.logits(states, rows, None)
-        sums.add(logits, rows[0])
-        is_here = (labels >= rows[0]) & (labels < rows[1])
-        own[is_here] = logits[is_here, labels[is_here] - rows[0]]
-    return sums.log() - own
+def _require_rows(model: WalkedModel, batch: TokenBatch) -> None:
+    """Raises UsageError for a tokenizer whose ids the model lacks."""
+    largest = int(batch.ids.max())
+    if largest >= model.vocab_size:
+        raise UsageError(f"{model.file}: its head has {model.vocab_size} rows, the tokenizer gives id {largest}")

@@ -77,8 +77,9 @@ class _Comparison:
     cost: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def run(self) -> Report:
-        target = target_of(WalkedModel.open(self.second))
-        rows = [self._row(one) for one in (*self._scored(), *self._answered(), *self._judged())]
+        second = WalkedModel.open(self.second)
+        target = target_of(second)
+        rows = [self._row(one) for one in (*self._scored(second), *self._answered(), *self._judged())]
         if not rows:
             raise TargetError("nothing could be measured: " + "; ".join(sorted(set(self.left_out.values()))))
         question = self.question
@@ -104,7 +105,7 @@ class _Comparison:
     def _leave_out(self, names: Sequence[str], reason: str) -> None:
         self.left_out |= {name: reason for name in names if self._wants(name)}
 
-    def _scored(self) -> list[Metric]:
+    def _scored(self, second: WalkedModel) -> list[Metric]:
         question = self.question
         names = [name for name in SCORED if self._wants(name)]
         if question.reference is None:
@@ -112,7 +113,7 @@ class _Comparison:
             names = [name for name in names if name not in OF_REFERENCE]
         if not names:
             return []
-        sides = [WalkedModel.open(one) for one in (self.first, self.second)]
+        sides = [WalkedModel.open(self.first), second]
         reference = WalkedModel.open(question.reference) if question.reference is not None else None
         try:
             found = scores(question.prompts, sides, reference, question.max_length, self.progress)

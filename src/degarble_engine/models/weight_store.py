@@ -120,15 +120,18 @@ class WeightStore:
 
     def tied(self, table: Tensor) -> Linear:
         """A product with a table that is there already: a head that is the embedding; in panels it is there twice."""
-        panels = self._panels.make(table.float(), None) if self.device.type == "cpu" else None
+        panels = self._in_panels(table.float(), None)
         if panels is None:
             return self._dense(table.to(self.dtype))
         self.num_bytes[panels.kind] += panels.num_bytes
         return panels
 
     def _unpacked(self, weight: Tensor, bias: Tensor | None) -> Linear:
-        made = self._panels.make(weight, bias) if self.device.type == "cpu" else None
-        return made or self._dense(weight.to(self.device, self.dtype), bias)
+        return self._in_panels(weight, bias) or self._dense(weight.to(self.device, self.dtype), bias)
+
+    def _in_panels(self, weight: Tensor, bias: Tensor | None) -> Linear | None:
+        """None where no kind will do, or the CPU does not multiply."""
+        return self._panels.make(weight, bias) if self.device.type == "cpu" else None
 
     def _dense(self, weight: Tensor, bias: Tensor | None = None) -> Linear:
         linear = DenseLinear(weight, bias)

@@ -40,11 +40,6 @@ from degarble_engine.quantize.site import DOWN, FUSED, Site, Wanted, sites_of
 
 ON_RESIDUAL = frozenset({"o_proj", "down_proj", "out_proj", "dense", "c_proj", "fc2", "w2"})
 """Linears whose output is added to the residual stream, by their names in transformers."""
-FUSED_BY_ENGINES = {
-    "qkv": frozenset({"q_proj", "k_proj", "v_proj"}),
-    "gate_up": frozenset({"gate_proj", "up_proj", "w1", "w3"}),
-    "qkv_a": frozenset({"q_a_proj", "kv_a_proj_with_mqa"}),
-}
 Take = Callable[[Site, Rounded, int], None]
 """(matrix, what became of it, tokens that it was calibrated on)."""
 KeepPlain = Callable[[str, Tensor], None]
@@ -90,19 +85,15 @@ class LayerRounding:
                 shelf.clear()
 
     def _blind_stages(self, sites: Mapping[str, Sequence[Site]]) -> Iterator[list[Site]]:
-        """Matrices one by one, but where engines fuse them under one global scale: then by the module that they end in."""
-        fused: dict[tuple[str, object], list[Site]] = {}
-        for path, own in sites.items():
-            for site in own:
-                scheme = self.schemes[site.name]
-                is_shared = scheme.scale_type == "e4m3" or scheme.strategy == "tensor"
-                name = path.rpartition(".")[2]
-                kind = next((kind for kind, names in FUSED_BY_ENGINES.items() if name in names), name)
-                key = (
-                    (path.rpartition(".")[0] + "." + kind, (site.leaf, site.expert)) if is_shared else (path, site.name)
-                )
-                fused.setdefault(key, []).append(site)
-        yield from fused.values()
+        """Matrices one by one, but those that engines fuse under one global scale."""
+        groups = enumerate(self.model.evidence.get("fused_groups"))
+        group_of = {module.name: number for number, group in groups for module in group}
+        found: dict[int | str, list[Site]] = {}
+        for site in (site for own in sites.values() for site in own):
+            scheme = self.schemes[site.name]
+            is_shared = scheme.scale_type == "e4m3" or scheme.strategy == "tensor"
+            found.setdefault(group_of.get(site.name, site.name) if is_shared else site.name, []).append(site)
+        yield from found.values()
 
     def round_matrices(
         self, sites: Sequence[Site], statistics: InputStatistics | None, take: Take, reached: int | None = None

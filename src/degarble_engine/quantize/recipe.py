@@ -52,16 +52,17 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 
     def quant_scheme(self) -> QuantScheme:
         """The scheme. Raises UsageError for one that the export cannot hold."""
-        return self._held(parse_scheme(self.scheme, self.group_size))
+        return self.held(parse_scheme(self.scheme, self.group_size))
 
     def scheme_of(self, module: StoredModule) -> QuantScheme | None:
         """The scheme of one module, None for one that stays plain. Raises UsageError as quant_scheme does."""
         rule = next((rule for rule in self.rules if rule.names(module)), None)
         if self.ignores(module) or (rule is not None and rule.scheme.lower() == PLAIN):
             return None
-        return self.quant_scheme() if rule is None else self._held(parse_scheme(rule.scheme, rule.group_size))
+        return self.quant_scheme() if rule is None else self.held(parse_scheme(rule.scheme, rule.group_size))
 
-    def _held(self, scheme: QuantScheme) -> QuantScheme:
+    def held(self, scheme: QuantScheme) -> QuantScheme:
+        """A scheme as the export stores it. Raises UsageError for one that it cannot hold."""
         reason = self.layout().refuses(scheme)
         if reason is not None:
             raise UsageError(f"--export {self.export} cannot hold {scheme.name}: {reason}")

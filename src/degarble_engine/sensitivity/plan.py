@@ -66,12 +66,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def schemes(self, recipe: Recipe) -> dict[str, QuantScheme | None]:
         """By module."""
         found: dict[str, QuantScheme | None] = {}
-        least_zero = recipe.layout().least_zero
         for unit in self.units:
             name, size = unit.schemes[unit.chosen], unit.group_sizes[unit.chosen]
-            scheme = None if name == PLAIN else parse_scheme(name, size)
-            held = None if scheme is None else msgspec.structs.replace(scheme, least_zero=least_zero)
-            found |= dict.fromkeys(unit.modules, held)
+            found |= dict.fromkeys(unit.modules, None if name == PLAIN else recipe.held(parse_scheme(name, size)))
         return found
 
 
